@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
+from tests.support.labelled import json_lines
 from tests.support.refusals import refused
 from tfbert import Config, DataConfig, MultiLabelConfig, UsageError
 from tfbert.config.run import FINETUNE
@@ -24,9 +25,8 @@ EXPECTED = [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
 IDS = [["abc".index(label) for label in labels] for labels in SETS]
 
 
-def rows_of(labels, **more):
-    rows = [{"text": text, "labels": own} | more for text, own in zip(TEXTS, labels, strict=True)]
-    return "".join(json.dumps(row) + "\n" for row in rows)
+def rows_of(labels):
+    return json_lines(*({"text": text, "labels": own} for text, own in zip(TEXTS, labels, strict=True)))
 
 
 def delimited(labels, head="text\tlabels\n"):
@@ -39,8 +39,7 @@ def load(path, separator="", **options):
 
 
 def in_columns(yes="1", no="0"):
-    lines = ["\t".join([text, *(yes if has else no for has in row)]) for text, row in zip(TEXTS, EXPECTED, strict=True)]
-    return "text\ta\tb\tc\n" + "\n".join(lines) + "\n"
+    return delimited(["\t".join(yes if has else no for has in row) for row in EXPECTED], "text\ta\tb\tc\n")
 
 
 VECTORS = [list(map(float, row)) for row in EXPECTED]
@@ -68,9 +67,8 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_labels(write, form):
-    name, content, options = FORMS[form]
+@pytest.mark.parametrize("name, content, options", FORMS.values(), ids=FORMS)
+def test_every_form_gives_the_same_labels(write, name, content, options):
     data = load(write(name, content), **options)
     assert data.task.label_names == ("a", "b", "c")
     assert data.train.labels.tolist() == EXPECTED and data.train.labels.dtype == np.int8
@@ -80,8 +78,6 @@ def test_every_form_gives_the_same_labels(write, form):
 
 NAMES = ("c", "never", "a", "1")  # Neither by alphabet, nor all of them in a row; one is a number of another.
 NAMED_IDS = [[2, 0], [], [3], [0]]
-
-
 FEATURE = {"feature": {"names": [*NAMES], "_type": "ClassLabel"}, "_type": "Sequence"}
 SCHEMA = {"huggingface": json.dumps({"info": {"features": {"labels": FEATURE}}})}
 
@@ -128,6 +124,7 @@ def test_labels_that_look_like_calls_are_labels(write):
 
 
 ABC_COLUMNS, NO_B = {"label_column": "a,b,c"}, in_columns().replace("\tc\n", "\tb\n", 1)
+NUMPYS_NAMES = delimited(["['a' 'b']", "['b']", "['a']", "[]"])
 NUMPYS = delimited(["[0 1 0]", "[1 0 0]", "[1 1 1]", "[0 0 0]"])
 REFUSED = {
     "a label twice": ("x.jsonl", rows_of([["a", "a"], [], ["b"], []]), {}, "label once. Received: 'a' twice .*line 1"),
@@ -144,12 +141,7 @@ REFUSED = {
     "soft labels": ("x.jsonl", rows_of([[0.3, 0.7], [1, 0], [0, 0], [1, 1]]), {}, "0.3 of the list .*line 1"),
     "a negative id": ("x.jsonl", rows_of([[1, 2], [-1], [2], [1]]), {}, "or ids from 0, .* Received: -1 of .*line 2"),
     "NumPy's lists": ("x.tsv", NUMPYS, {}, "that JSON or Python reads. R"),
-    "NumPy's names": (
-        "x.tsv",
-        delimited(["['a' 'b']", "['b']", "['a']", "[]"]),
-        {},
-        r"Python reads. .*'a' 'b'.*line 2",
-    ),
+    "NumPy's names": ("x.tsv", NUMPYS_NAMES, {}, r"Python reads. .*'a' 'b'.*line 2"),
     "NumPy's set": ("x.tsv", delimited(["{'a' 'b'}", "b", "a", "c"]), {}, r"Python reads. .*'a' 'b'.*line 2"),
     "an array": ("x.tsv", delimited(["a", "b", "array(['a'])", "b"]), {}, r"brackets must be .*array\(.*line 4"),
     "a frozen set": ("x.tsv", delimited(["a", "b", "c", "frozenset({'a'})"]), {}, r"brackets must be .*frozen.*line 5"),
@@ -170,9 +162,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_clear_is_refused_in_a_line(write, case):
-    name, content, options, message = REFUSED[case]
+@pytest.mark.parametrize("name, content, options, message", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_clear_is_refused_in_a_line(write, name, content, options, message):
     with refused(message):
         load(write(name, content), **options)
 
@@ -184,21 +175,22 @@ DOUBTFUL = ("bars", "Python's lists", "columns of known labels", "GoEmotions")
 @pytest.mark.parametrize("form", [*DOUBTLESS, *DOUBTFUL])
 def test_the_task_is_detected_where_that_is_beyond_doubt(write, form):
     name, content, options = FORMS[form]
-    options = {key: value for key, value in options.items() if key != "separator"}
     config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=write(name, content), **options)))
     assert config.data.task == (NAME if form in DOUBTLESS else "auto")
 
 
-@pytest.mark.parametrize(
-    "train, options",
-    [
-        ({"text": TEXTS} | dict(zip("abc", zip(*EXPECTED, strict=True), strict=True)), {"label_column": [*"abc"]}),
-        ([{"text": text, "labels": list(labels)} for text, labels in zip(TEXTS, SETS, strict=True)], {}),
-        ([(text, list(labels)) for text, labels in zip(TEXTS, SETS, strict=True)], {}),
-        ({"text": TEXTS, "labels": [np.array(ids, np.int64) for ids in IDS]}, {"label_names": ["a", "b", "c"]}),
-    ],
-    ids=["columns", "records", "pairs", "arrays of ids"],
-)
+IN_MEMORY = {
+    "columns": (
+        {"text": TEXTS} | dict(zip("abc", zip(*EXPECTED, strict=True), strict=True)),
+        {"label_column": [*"abc"]},
+    ),
+    "records": ([{"text": text, "labels": list(labels)} for text, labels in zip(TEXTS, SETS, strict=True)], {}),
+    "pairs": ([(text, list(labels)) for text, labels in zip(TEXTS, SETS, strict=True)], {}),
+    "arrays of ids": ({"text": TEXTS, "labels": [np.array(ids, np.int64) for ids in IDS]}, {"label_names": [*"abc"]}),
+}
+
+
+@pytest.mark.parametrize("train, options", IN_MEMORY.values(), ids=IN_MEMORY)
 def test_tables_in_memory_are_read_as_files_are(train, options):
     config = detect_task(config_of(FINETUNE, None, {"model": "scratch/tiny"} | options, {"train": train}))
     data = load_data(config.data, config.task_options)
@@ -207,8 +199,7 @@ def test_tables_in_memory_are_read_as_files_are(train, options):
 
 
 def test_lists_of_words_with_lists_of_tags_are_tagging_still(write):
-    rows = [{"text": "a b", "tokens": ["a", "b"], "labels": ["O", "B-X"]}]
-    path = write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    path = write("x.jsonl", json_lines({"text": "a b", "tokens": ["a", "b"], "labels": ["O", "B-X"]}))
     assert detect_task(Config(model=SCRATCH, data=DataConfig(train_file=path))).data.task == "token_classification"
 
 
@@ -223,7 +214,7 @@ def test_other_sets_have_the_labels_of_training(write):
 
 def test_a_share_that_is_held_out_keeps_each_label(write):
     labels = [[["a"], ["a", "b"], [], ["c"]][i % 4] for i in range(80)]
-    rows = [{"text": f"text {i}", "labels": own} for i, own in enumerate(labels)]
-    data = load(write("x.jsonl", "".join(json.dumps(row) + "\n" for row in rows)), validation_split=0.25)
+    rows = json_lines(*({"text": f"text {i}", "labels": own} for i, own in enumerate(labels)))
+    data = load(write("x.jsonl", rows), validation_split=0.25)
     assert data.validation["validation"].labels.sum(axis=0).tolist() == [10, 5, 5]
     assert data.train.labels.sum(axis=0).tolist() == [30, 15, 15]

@@ -1,7 +1,6 @@
 """Several labels a text: training and every use of a model, against transformers and scikit-learn; what is computed."""
 
 import dataclasses
-import functools
 import json
 
 import numpy as np
@@ -15,26 +14,13 @@ from tests.support.labelled import labelled
 from tests.support.runs import write_corpus
 from tests.support.saved_models import read_json, reference_logits_of
 from tests.support.served import export_of
-from tests.support.task_runs import LABEL_WORDS, LABELS, arguments_of, command, write_label_sets
+from tests.support.task_runs import LABEL_WORDS, LABELS, arguments_of, command, predict, write_label_sets
 from tests.support.transformers_4 import transformers_4
 from tfbert import MultiLabelConfig, TrainingConfig, UsageError
 from tfbert.config.tasks import TaskOptions
 from tfbert.model.files import load_config
-from tfbert.tasks.multi_label.multi_label_classification import (
-    CANDIDATES,
-    MeanBinaryCrossEntropy,
-    MultiLabelClassification,
-    choose_threshold,
-    choose_thresholds,
-    cutoffs,
-    given_labels,
-    label_table,
-    left_out,
-    multi_label_metrics,
-    per_label,
-    positive_weights,
-    threshold_curve,
-)
+from tfbert.tasks.multi_label import multi_label_classification as multi_label
+from tfbert.tasks.multi_label.multi_label_classification import CANDIDATES, MultiLabelClassification
 from tfbert.tasks.registry import task_of_model
 
 
@@ -51,9 +37,14 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def logits(data):
+def texts(data):
+    return [row["text"] for row in read_json(data / "dev-labels.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def logits(data, texts):
     """transformers' logits of the validation texts, each alone."""
-    return reference_logits_of(data / "run", [row["text"] for row in read_json(data / "dev-labels.jsonl")])
+    return reference_logits_of(data / "run", texts)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +73,8 @@ def test_an_evaluation_is_that_of_training_and_of_scikit_learn(data, logits, thr
     found = command(*flags)
     trained = json.loads((data / "results.json").read_text())
     for name in MultiLabelClassification(LABEL_WORDS).metric_names:
-        for prefix in ("eval", "test"):
-            assert found[f"{prefix}_{name}"] == pytest.approx(trained[f"{prefix}_{name}"], abs=1e-6)
+        for metric in (f"eval_{name}", f"test_{name}"):
+            assert found[metric] == pytest.approx(trained[metric], abs=1e-6)
     gold, predicted = gold_of(data / "dev-labels.jsonl"), expit(logits) > thresholds
     assert found["eval_micro_f1"] == pytest.approx(sk.f1_score(gold, predicted, average="micro"))
     assert found["eval_loss"] == pytest.approx(sk.log_loss(gold.ravel(), expit(logits.astype(np.float64)).ravel()))
@@ -97,19 +88,16 @@ def expected_of(row, thresholds, most=None):
     return [LABEL_WORDS[i] for i in kept], [float(expit(row[i])) for i in kept]
 
 
-def test_predictions_are_lists_of_labels_or_columns(data, logits, thresholds, tmp_path):
-    flags = [f"--input_file={data / 'dev-labels.jsonl'}", f"--output_file={tmp_path / 'labels.jsonl'}"]
-    command("--mode=predict", f"--model={data / 'run'}", *flags)
-    rows = read_json(tmp_path / "labels.jsonl")
+def test_predictions_are_lists_of_labels_or_columns(data, logits, thresholds):
+    rows = read_json(predict(data, data / "dev-labels.jsonl", "labels.jsonl"))
     assert len({len(row["labels"]) for row in rows}) > 1 and [row["id"] for row in rows] == list(range(21))
     for row, own in zip(rows, logits, strict=True):
         names, chances = expected_of(own, thresholds)
         assert row["labels"] == names and row["scores"] == pytest.approx(chances, abs=1e-5)
 
     def task(**asked):
-        return task_of_model(
-            load_config(data / "run"), data / "run", TaskOptions(multi_label=MultiLabelConfig(**asked))
-        )
+        options = TaskOptions(multi_label=MultiLabelConfig(**asked))
+        return task_of_model(load_config(data / "run"), data / "run", options)
 
     cells = [task().cells(record) for record in task().records(logits)]
     assert task().columns() == ["labels", "scores"] and task(label_threshold=0.4).thresholds == (0.4,)
@@ -121,20 +109,16 @@ def test_predictions_are_lists_of_labels_or_columns(data, logits, thresholds, tm
     np.testing.assert_allclose([wide.cells(record) for record in wide.records(logits)], expit(logits), atol=1e-5)
 
 
-@functools.cache
-def pipeline(directory):
-    return transformers_4("pipeline")("text-classification", model=str(directory), framework="tf", torch_dtype=None)
-
-
-def test_a_loaded_model_answers_as_the_pipeline_does(data, logits, thresholds):
-    model, texts = tfbert.load(data / "run"), [row["text"] for row in read_json(data / "dev-labels.jsonl")][:5]
+def test_a_loaded_model_answers_as_the_pipeline_does(data, texts, logits, thresholds):
+    model, texts = tfbert.load(data / "run"), texts[:5]
     assert repr(model).endswith("multi-label classification with 4 labels)")
+    options = {"model": str(data / "run"), "framework": "tf", "torch_dtype": None}
+    pipeline = transformers_4("pipeline")("text-classification", **options)
     for k in (None, 2):
-        theirs = pipeline(data / "run")(texts, truncation=True, max_length=16, top_k=k)
+        theirs = pipeline(texts, truncation=True, max_length=16, top_k=k)
         for mine, other in zip(model(texts, top_k=k), theirs, strict=True):
             assert [entry["label"] for entry in mine] == [entry["label"] for entry in other]
-            scores = [entry["score"] for entry in other]
-            assert [entry["score"] for entry in mine] == pytest.approx(scores, abs=1e-5)
+            assert [entry["score"] for entry in mine] == pytest.approx([entry["score"] for entry in other], abs=1e-5)
     for mine, own in zip(model(texts), logits, strict=False):
         assert [entry["label"] for entry in mine] == expected_of(own, thresholds)[0]
     strict = tfbert.load(data / "run", multi_label=tfbert.MultiLabelConfig(label_threshold=0.999))
@@ -144,11 +128,10 @@ def test_a_loaded_model_answers_as_the_pipeline_does(data, logits, thresholds):
     assert model.classes_.tolist() == list(LABEL_WORDS) and strict.predict(texts).tolist() == [[0] * 4] * 5
 
 
-def test_an_exported_model_gives_the_labels_of_predictions(data, logits, thresholds, tmp_path):
+def test_an_exported_model_gives_the_labels_of_predictions(data, texts, logits, thresholds, tmp_path):
     results = export_of(data, "run", tmp_path / "out")
     assert results["label_threshold"] == thresholds.tolist() and results["label_names"] == list(LABEL_WORDS)
     served = tf.saved_model.load(str(tmp_path / "out"))
-    texts = [row["text"] for row in read_json(data / "dev-labels.jsonl")]
     found = {name: value.numpy() for name, value in served.signatures["text"](text=tf.constant(texts)).items()}
     np.testing.assert_allclose(found["probabilities"], expit(logits), atol=1e-5)
     np.testing.assert_array_equal(found["is_given"], expit(logits) > thresholds)
@@ -170,18 +153,14 @@ def test_the_report_has_labels_thresholds_and_the_worst(data):
     assert {"label", "prediction", "text", "where"} <= facts["worst"][0].keys()
 
 
-def refusal(saved, tmp_path, **options):
-    with pytest.raises(UsageError) as caught:
-        task_of_model(saved, tmp_path, TaskOptions(multi_label=MultiLabelConfig(**options)))
-    return str(caught.value)
-
-
 def test_thresholds_that_mean_nothing_are_refused(data, tmp_path):
     saved = load_config(data / "run")
-    assert "training chooses" in refusal(saved, tmp_path, label_threshold="auto")
+    with pytest.raises(UsageError, match="training chooses"):
+        task_of_model(saved, tmp_path, TaskOptions(multi_label=MultiLabelConfig(label_threshold="auto")))
     for bad in (0, 1, "0.5", [0.5, 0.5], [0.5, 0.5, 0.5, 2], None, True):
         saved.tfbert = {"label_threshold": bad}
-        assert "is a probability, or one for each label. Received" in refusal(saved, tmp_path)
+        with pytest.raises(UsageError, match="is a probability, or one for each label. Received"):
+            task_of_model(saved, tmp_path, TaskOptions())
     saved.tfbert = None  # As transformers' own trainer leaves a model.
     task = task_of_model(saved, tmp_path, TaskOptions())
     assert (task.name, task.thresholds, task.label_names) == (LABELS, (0.5,), LABEL_WORDS)
@@ -230,56 +209,52 @@ LOGITS = 2.0 * GOLD - 1 + rng.standard_normal((40, 4))
 PREDICTED = LOGITS > 0
 
 
-def f1(hits, sizes):
-    return 2 * hits / sizes if sizes else 0.0
-
-
-def test_the_metrics_are_those_of_the_definitions():
-    found = multi_label_metrics(LOGITS, GOLD, PREDICTED)
-    hits, had, got = (GOLD & PREDICTED).sum(0), GOLD.sum(0), PREDICTED.sum(0)
-    rows = zip((GOLD & PREDICTED).sum(1), GOLD.sum(1) + PREDICTED.sum(1), strict=True)
+def test_the_metrics_are_those_of_scikit_learn():
+    found = multi_label.multi_label_metrics(LOGITS, GOLD, PREDICTED)
+    micro = sk.precision_recall_fscore_support(GOLD, PREDICTED, average="micro")
+    macro = sk.precision_recall_fscore_support(GOLD, PREDICTED, average="macro", zero_division=0)
     expected = {
-        "micro_f1": f1(hits.sum(), had.sum() + got.sum()),
-        "macro_f1": np.mean([f1(h, n) for h, n in zip(hits, had + got, strict=True)]),
-        "sample_f1": np.mean([f1(h, n) if n else 1.0 for h, n in rows]),
-        "micro_precision": hits.sum() / got.sum(),
-        "micro_recall": hits.sum() / had.sum(),
-        "macro_precision": np.mean(hits / np.maximum(got, 1)),
-        "macro_recall": np.mean(hits / np.maximum(had, 1)),
-        "subset_accuracy": (GOLD == PREDICTED).all(1).mean(),
+        "micro_f1": micro[2],
+        "macro_f1": macro[2],
+        "sample_f1": sk.f1_score(GOLD, PREDICTED, average="samples", zero_division=1),
+        "micro_precision": micro[0],
+        "micro_recall": micro[1],
+        "macro_precision": macro[0],
+        "macro_recall": macro[1],
+        "subset_accuracy": sk.accuracy_score(GOLD, PREDICTED),
         "roc_auc": np.mean([sk.roc_auc_score(GOLD[:, i], LOGITS[:, i]) for i in (0, 1)]),
         "average_precision": np.mean([sk.average_precision_score(GOLD[:, i], LOGITS[:, i]) for i in (0, 1, 3)]),
         "loss": np.mean(np.log1p(np.exp(LOGITS)) - GOLD * LOGITS),
     }
     assert list(found) == list(expected)
     assert found == pytest.approx(expected, rel=1e-12)
-    assert left_out(GOLD, GOLD_NAMES) == {"roc_auc": ["never", "always"], "average_precision": ["never"]}
+    assert multi_label.left_out(GOLD, GOLD_NAMES) == {"roc_auc": ["never", "always"], "average_precision": ["never"]}
 
 
 def test_a_text_without_labels_that_gets_none_is_right():
     labels, logits = np.zeros((3, 2), np.int8), np.array([[-1.0, -1.0], [-1.0, -1.0], [1.0, -1.0]])
-    found = multi_label_metrics(logits, labels, logits > 0)
+    found = multi_label.multi_label_metrics(logits, labels, logits > 0)
     assert (found["sample_f1"], found["subset_accuracy"], found["micro_f1"]) == (2 / 3, 2 / 3, 0.0)
     assert found["roc_auc"] == found["average_precision"] == 0.0 and np.isfinite(found["loss"])
 
 
 def test_the_table_of_labels_and_its_lines():
-    table = per_label(LOGITS, GOLD, PREDICTED, GOLD_NAMES, (0.5,))
+    table = multi_label.per_label(LOGITS, GOLD, PREDICTED, GOLD_NAMES, (0.5,))
     for i, (name, row) in enumerate(table.items()):
         own = sk.precision_recall_fscore_support(GOLD[:, i], PREDICTED[:, i], average="binary", zero_division=0)
         assert [row[key] for key in ("precision", "recall", "f1")] == pytest.approx(own[:3]), name
         assert (row["examples"], row["predicted"]) == (GOLD[:, i].sum(), PREDICTED[:, i].sum())
     assert table["never"]["roc_auc"] is table["never"]["average_precision"] is table["always"]["roc_auc"] is None
-    own = per_label(LOGITS, GOLD, PREDICTED, GOLD_NAMES, (0.1, 0.2, 0.3, 0.4))
+    own = multi_label.per_label(LOGITS, GOLD, PREDICTED, GOLD_NAMES, (0.1, 0.2, 0.3, 0.4))
     assert [row["threshold"] for row in own.values()] == [0.1, 0.2, 0.3, 0.4]
-    lines = label_table(table)
+    lines = multi_label.label_table(table)
     assert len(lines) == 5 and {len(line) for line in lines} == {len(lines[0])}
 
 
 def test_the_curve_of_thresholds():
-    curve = threshold_curve(LOGITS, GOLD)
+    curve = multi_label.threshold_curve(LOGITS, GOLD)
     at = curve["threshold"].index(0.5)
-    found = multi_label_metrics(LOGITS, GOLD, PREDICTED)
+    found = multi_label.multi_label_metrics(LOGITS, GOLD, PREDICTED)
     for name, key in (("micro F1", "micro_f1"), ("macro F1", "macro_f1"), ("micro recall", "micro_recall")):
         assert curve[name][at] == pytest.approx(found[key], abs=1e-5)
     assert {len(values) for values in curve.values()} == {49}
@@ -302,25 +277,25 @@ def reference(logits, labels, weights=1.0, smoothing=0.0):
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("weights", [(1.0,) * 4, (0.5, 1.0, 3.0, 10.0)])
 def test_a_row_has_the_mean_over_its_labels(weights, smoothing):
-    found = MeanBinaryCrossEntropy(smoothing).call(FEW_LABELS * np.array(weights, np.float32), FEW_LOGITS)
+    found = multi_label.MeanBinaryCrossEntropy(smoothing).call(FEW_LABELS * np.array(weights, np.float32), FEW_LOGITS)
     assert found.dtype == "float32" and found.shape == (7,)
     np.testing.assert_allclose(found, reference(FEW_LOGITS, FEW_LABELS, weights, smoothing), rtol=2e-6)
 
 
 def test_large_logits_are_finite():
     far = np.array([[300.0, -300.0], [-300.0, 300.0]], np.float32)
-    found = MeanBinaryCrossEntropy().call(np.array([[1.0, 0.0], [1.0, 0.0]], np.float32), far)
+    found = multi_label.MeanBinaryCrossEntropy().call(np.array([[1.0, 0.0], [1.0, 0.0]], np.float32), far)
     np.testing.assert_allclose(found, [0.0, 300.0])
 
 
 def test_balanced_weights_make_both_sides_equal():
     labels = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0]], np.int8)
-    balanced = positive_weights(TrainingConfig(class_weights="balanced"), labels)
+    balanced = multi_label.positive_weights(TrainingConfig(class_weights="balanced"), labels)
     np.testing.assert_allclose(balanced, [3 / 2, 1 / 5, 5.0])  # Each count at least 1: no weight is 0.
-    np.testing.assert_array_equal(positive_weights(None, labels), np.ones(3))
-    np.testing.assert_array_equal(positive_weights(TrainingConfig(class_weights=(1, 2, 3)), labels), [1, 2, 3])
+    np.testing.assert_array_equal(multi_label.positive_weights(None, labels), np.ones(3))
+    assert multi_label.positive_weights(TrainingConfig(class_weights=(1, 2, 3)), labels).tolist() == [1, 2, 3]
     with pytest.raises(UsageError, match="one weight for each of the 3 labels. Received: 2 weights"):
-        positive_weights(TrainingConfig(class_weights=(1, 2)), labels)
+        multi_label.positive_weights(TrainingConfig(class_weights=(1, 2)), labels)
 
 
 # --- Thresholds, and the labels that they give ---
@@ -344,11 +319,11 @@ def test_the_threshold_is_that_of_the_best_f1(metric, average):
     zero = 1 if average == "samples" else 0
     chances = expit(RARE_LOGITS.astype(np.float64))
     scores = [round(sk.f1_score(RARE_LABELS, chances > t, average=average, zero_division=zero), 12) for t in CANDIDATES]
-    assert choose_threshold(RARE_LOGITS, RARE_LABELS, metric) == best(scores) != 0.5
+    assert multi_label.choose_threshold(RARE_LOGITS, RARE_LABELS, metric) == best(scores) != 0.5
 
 
 def test_each_label_has_its_own():
-    found = choose_thresholds(RARE_LOGITS, RARE_LABELS)
+    found = multi_label.choose_thresholds(RARE_LOGITS, RARE_LABELS)
     for i, threshold in enumerate(found[:4]):
         given = expit(RARE_LOGITS[:, i, None].astype(np.float64)) > np.array(CANDIDATES)
         hits, sizes = (given & (RARE_LABELS[:, i, None] > 0)).sum(axis=0), given.sum(axis=0) + RARE_LABELS[:, i].sum()
@@ -358,8 +333,9 @@ def test_each_label_has_its_own():
 
 def test_a_label_is_given_above_its_threshold():
     logits = np.array([[0.0, 1e-7, -1e-7, 3.0]], np.float32)
-    assert given_labels(logits, (0.5,)).tolist() == [[False, True, False, True]]  # As transformers' logits > 0.
-    assert given_labels(logits, (0.5, 0.5, 0.3, 0.99)).tolist() == [[False, True, True, False]]
-    assert cutoffs((0.5, 0.75)).dtype == np.float32
-    np.testing.assert_allclose(cutoffs((0.5, 0.75)), [0, np.log(3)], rtol=1e-7)
-    assert not given_labels(np.array([[np.nan, np.nan]], np.float32), (0.01,)).any()
+    # As transformers' logits > 0.
+    assert multi_label.given_labels(logits, (0.5,)).tolist() == [[False, True, False, True]]
+    assert multi_label.given_labels(logits, (0.5, 0.5, 0.3, 0.99)).tolist() == [[False, True, True, False]]
+    assert multi_label.cutoffs((0.5, 0.75)).dtype == np.float32
+    np.testing.assert_allclose(multi_label.cutoffs((0.5, 0.75)), [0, np.log(3)], rtol=1e-7)
+    assert not multi_label.given_labels(np.array([[np.nan, np.nan]], np.float32), (0.01,)).any()
