@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 from transformers import BertTokenizerFast
 
-from tests.support.models import VOCAB, tiny_bert
+from tests.support.models import tiny_bert
 from tests.support.refusals import refused
+from tests.support.runs import tokenizer_of
 from tfbert import ChoosingConfig, Config, DataConfig, TrainingConfig
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
@@ -14,16 +15,11 @@ from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.bert.models import TFBertForMultipleChoice
 from tfbert.measure import Work, forward_flops
 from tfbert.tasks.multiple_choice import Asked, MultipleChoice, encode_choices
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
 WORDS = ["the", "a", "film", "plot", "is", "was", "very", "good", "bad", "who", "what", "ella", "tom", "sang", "wrote"]
 LENGTH = 20
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]
-    return BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
+TOKENIZER = tokenizer_of([*SPECIAL_TOKENS, *WORDS, "##s"])
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +29,7 @@ def asked():
     def words(least, most):
         return " ".join(map(str, rng.choice(WORDS, rng.integers(least, most))))
 
-    found = [
+    return [
         Asked(
             context=words(1, 25) if i % 7 else "",
             question=words(1, 5) if i % 5 or not i % 7 else "",
@@ -41,18 +37,16 @@ def asked():
         )
         for i in range(23)
     ]
-    assert any(len(one.context.split()) > 15 for one in found)
-    return found
 
 
 @pytest.fixture(scope="module")
-def encoded(asked, tokenizer):
+def encoded(asked):
     labels = np.array([i % len(one.choices) for i, one in enumerate(asked)], np.int32)
-    return encode_choices(asked, tokenizer, LENGTH, labels=labels, where=lambda row: f"row {row}")
+    return encode_choices(asked, TOKENIZER, LENGTH, labels=labels, where=lambda row: f"row {row}")
 
 
-def test_rows_are_those_of_transformers_with_the_context_cut(asked, encoded, tokenizer, tmp_path):
-    tokenizer.save(tmp_path)
+def test_rows_are_those_of_transformers_with_the_context_cut(asked, encoded, tmp_path):
+    TOKENIZER.save(tmp_path)
     theirs, sequence, cut = BertTokenizerFast.from_pretrained(tmp_path), 0, set()
     for row, one in enumerate(asked):
         first, question = (one.context, one.question) if one.context else (one.question, "")
@@ -69,17 +63,17 @@ def test_rows_are_those_of_transformers_with_the_context_cut(asked, encoded, tok
     assert encoded.num_cut == len(cut) > 0 and len(encoded) == len(asked)
 
 
-@pytest.mark.parametrize(
-    "one",
-    [
-        Asked(context="the film", question="what is it", choices=("good", "very " * 13 + "bad")),
-        Asked(context="", question="what " * 17, choices=("good", "bad")),
-        Asked(context="", question="what " * 12, choices=("good", "very very very very very bad")),
-    ],
-)
-def test_a_question_or_a_choice_is_never_cut(tokenizer, one):
+TOO_LONG = [
+    Asked(context="the film", question="what is it", choices=("good", "very " * 13 + "bad")),
+    Asked(context="", question="what " * 17, choices=("good", "bad")),
+    Asked(context="", question="what " * 12, choices=("good", "very very very very very bad")),
+]
+
+
+@pytest.mark.parametrize("one", TOO_LONG)
+def test_a_question_or_a_choice_is_never_cut(one):
     with refused("only the context is cut.* in row 0"):
-        encode_choices([one], tokenizer, LENGTH, labels=np.zeros(1), where=lambda row: f"row {row}")
+        encode_choices([one], TOKENIZER, LENGTH, labels=np.zeros(1), where=lambda row: f"row {row}")
 
 
 def test_plain_batches(encoded):
@@ -87,11 +81,10 @@ def test_plain_batches(encoded):
     plan = BatchPlan(rows=rows, widths=np.array([LENGTH], np.int32))
     ((inputs, labels, weights),) = make_dataset(encoded, lambda: iter([plan]), range(1), 1).as_numpy_iterator()
     counts = np.diff(encoded.splits)
-    most = int(counts.max())
     assert labels.tolist() == [*encoded.labels[[4, 0, 2]], 0] and weights.tolist() == [1, 1, 1, 0]
     for place, row in enumerate(rows[0]):
         count = 0 if row < 0 else int(counts[row])
-        for choice in range(most):
+        for choice in range(counts.max()):
             ids, mask, types = (inputs[n][place, choice] for n in ("input_ids", "attention_mask", "token_type_ids"))
             if choice >= count:
                 assert mask.tolist() == [1] + [0] * (LENGTH - 1) and not ids.any() and not types.any()
@@ -112,12 +105,11 @@ def test_packed_questions_give_the_loss_and_gradients_of_plain_ones(encoded):
     widths = np.full(len(plan), encoded.lengths.max(), np.int32)
     plain = list(make_dataset(encoded, lambda: iter([BatchPlan(rows=plan.rows, widths=widths)]), range(1), 1))
     model = tiny_bert(num_labels=1, num_hidden_layers=1, kind=TFBertForMultipleChoice)
-    loss = task.loss(TrainingConfig())
 
     def compute(inputs, labels, weights):
         with tf.GradientTape() as tape:
             logits = task.head().forward(model, inputs, True)
-            value = tf.reduce_sum(weights * loss.call(labels, logits))
+            value = tf.reduce_sum(weights * task.loss(TrainingConfig()).call(labels, logits))
         return value, logits, [tf.convert_to_tensor(g) for g in tape.gradient(value, model.trainable_variables)]
 
     for one, other in zip(packed, plain, strict=True):
@@ -138,8 +130,7 @@ def test_logits_are_those_of_transformers_and_missing_choices_have_none(encoded)
     ((inputs, _, _),) = make_dataset(encoded, lambda: iter([plan]), range(1), 1)
     logits = MultipleChoice(ChoosingConfig()).head().forward(model, inputs, False).numpy()
     is_there = np.arange(logits.shape[1]) < np.diff(encoded.splits)[:8, None]
-    theirs = model(inputs, training=False).logits.numpy()
-    np.testing.assert_allclose(logits[is_there], theirs[is_there], atol=1e-5)
+    np.testing.assert_allclose(logits[is_there], model(inputs, training=False).logits[is_there], atol=1e-5)
     assert (logits[~is_there] == -10000).all()
 
 
@@ -150,8 +141,7 @@ def test_what_is_reported_counts_every_token_and_every_choice_once(encoded):
     (plan,) = resolved.plans()
     share = len(encoded.tokens.flat) / (plan.widths.sum() * 8 * np.diff(encoded.splits).max())
     assert resolved.description == f"length grouped: {share:.1%} real tokens"
-    steps = list(planned_steps(iter([plan]), encoded.lengths))
-    total = sum((work for work, _ in steps), Work())
+    total = sum((work for work, _ in planned_steps(iter([plan]), encoded.lengths)), Work())
     assert total == Work.of(encoded.lengths)
     assert (total.examples, total.tokens) == (len(encoded), len(encoded.tokens.flat))
     assert total.sequences == len(encoded.tokens)
