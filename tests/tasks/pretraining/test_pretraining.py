@@ -31,12 +31,12 @@ from tfbert.tasks import pretraining
 from tfbert.tasks.pretraining import MaskedPredictions, Pretraining
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 from tfbert.train.build import start_head
 
 RATE, STEPS, RECORDS = 0.5, 2, 37
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-TOKENIZER = BertTokenizer(SPECIALS + [f"{'##' * (i % 4 == 0)}w{i}" for i in range(5, VOCAB)])
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS] + [f"{'##' * (i % 4 == 0)}w{i}" for i in range(5, VOCAB)])
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,7 @@ def plain_loss(model, batch):
     inputs, labels, weights = batch
     outputs = model({name: inputs[name] for name in NAMES}, training=True)
     is_masked = weights["masked_lm"] > 0
-    rows = np.nonzero(is_masked)[0]
-    places = np.stack([rows, inputs["masked_lm_positions"][is_masked]], axis=1)
+    places = np.stack([np.nonzero(is_masked)[0], inputs["masked_lm_positions"][is_masked]], axis=1)
     logits = tf.gather_nd(outputs[0], places)
     words = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["masked_lm"][is_masked], logits)
     if not isinstance(model, TFBertForPreTraining):
@@ -124,13 +123,9 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
             variable.assign_sub(RATE * tf.convert_to_tensor(gradient))
 
     strategy = strategy_of(replicas)
+    options = {"gradient_accumulation_steps": accumulation, "forward": task.head().forward, "jit_compile": xla}
     with strategy.scope():
-        model = FineTuner(
-            tiny_bert(kind=kind, num_hidden_layers=1),
-            gradient_accumulation_steps=accumulation,
-            forward=task.head().forward,
-            jit_compile=xla,
-        )
+        model = FineTuner(tiny_bert(kind=kind, num_hidden_layers=1), **options)
         model.compile(optimizer=keras.optimizers.SGD(RATE), loss=task.loss(TrainingConfig()))
         model.create_variables()
     dataset = distribute_batches(strategy, examples, lambda: iter([part]), shape=shape)
@@ -144,10 +139,10 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
 # Evaluation.
 
 
-@pytest.mark.parametrize(
-    "replicas, next_sentence",
-    [(1, False), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, True), (2, False)))],
-)
+SLOW_METRICS = [pytest.param(*case, marks=pytest.mark.slow) for case in ((1, True), (2, False))]
+
+
+@pytest.mark.parametrize("replicas, next_sentence", [(1, False), *SLOW_METRICS])
 def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monkeypatch):
     monkeypatch.setattr(MaskedRecords, "chunks", lambda self: original(self, 10))
     task = Pretraining(next_sentence=next_sentence)
@@ -174,10 +169,9 @@ def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monke
         pair_loss = -log_softmax(pairs, axis=1)[np.arange(RECORDS), answers].mean()
         expected |= {"loss": loss + pair_loss, "masked_lm_loss": loss, "next_sentence_loss": pair_loss}
         expected["next_sentence_accuracy"] = (pairs.argmax(1) == answers).mean()
-    assert set(found) == {f"eval_{name}" for name in expected} and set(expected) == set(task.metric_names)
+    assert set(expected) == set(task.metric_names)
     assert task.default_metric in expected and (next_sentence or "next_sentence_accuracy" not in expected)
-    for name, value in expected.items():
-        assert found[f"eval_{name}"] == pytest.approx(value, rel=1e-4), name
+    assert found == pytest.approx({f"eval_{name}": value for name, value in expected.items()}, rel=1e-4)
 
     np.testing.assert_array_equal(predictions.masked, np.bincount(right, minlength=VOCAB))
     np.testing.assert_array_equal(predictions.wrong, np.bincount(right[words.argmax(1) != right], minlength=VOCAB))
@@ -233,12 +227,8 @@ def test_words_that_are_wrong_are_counted_by_hand():
     (word,) = found.worst_words(5)
     assert word == {"word": "w6", "masked": 3, "wrong": 3}
     assert [record.error for record in found.kept] == [1.0, 7.0]
-    assert found.shown(found.kept[0]) == [
-        {"text": "w6", "mark": "wrong", "instead": "w9"},
-        {"text": " w7", "mark": "", "instead": ""},
-        {"text": "w8", "mark": "answer", "instead": ""},  # ##w8 continues the word.
-        {"text": " w6 [SEP]", "mark": "", "instead": ""},
-    ]
+    shown = [("w6", "wrong", "w9"), (" w7", "", ""), ("w8", "answer", ""), (" w6 [SEP]", "", "")]  # ##w8 goes on.
+    assert found.shown(found.kept[0]) == [dict(zip(("text", "mark", "instead"), part, strict=True)) for part in shown]
 
 
 def test_pairs_add_to_the_loss():
@@ -293,9 +283,8 @@ def test_records_and_lengths_must_fit(records):
         Pretraining().encode(records, TOKENIZER, 8)
     with pytest.raises(UsageError, match="Records must use the model's vocabulary"):
         Pretraining().encode(records, BertTokenizer(TOKENIZER.vocab[:20]), 16)
-    few = Pretraining(options=PretrainingConfig(max_predictions_per_seq=1))
     with pytest.raises(UsageError, match="max_predictions_per_seq must be at least"):
-        few.encode(records, TOKENIZER, 16)
+        Pretraining(options=PretrainingConfig(max_predictions_per_seq=1)).encode(records, TOKENIZER, 16)
 
 
 def test_records_shorter_than_asked_are_warned_of(records, caplog):
@@ -337,7 +326,6 @@ def test_an_evaluation_holds_few_chunks_of_records(monkeypatch):
 
     monkeypatch.setattr(MaskedPredictions, "add", lambda *_: None)
     predictor = types.SimpleNamespace(stream=lambda given, on_rows: ({} for _ in given))
-    Pretraining.predict(
-        None, predictor, Encoded(tokenizer=types.SimpleNamespace(pieces=(), shown_vocab=()), chunks=chunks), "dev"
-    )
+    examples = Encoded(tokenizer=types.SimpleNamespace(pieces=(), shown_vocab=()), chunks=chunks)
+    Pretraining.predict(None, predictor, examples, "dev")
     assert len(most) == 200 and max(most) <= 4
