@@ -171,6 +171,19 @@ def test_dropout_in_a_run_that_is_taken_up_again(either, tmp_path):
         assert difference == 0 if is_ours else difference > OTHER
 
 
+def test_a_fit_after_one_that_was_restored(three, tmp_path):
+    """Plain Keras begins it at the epoch where the first went on; here, of two, none is left."""
+    epochs = {}
+    for name, train in (("plain", three.plain), ("ours", three.ours)):
+        (backup := tmp_path / name).mkdir()
+        (backup / "training_metadata.json").write_text('{"epoch": 2, "batch": 0}')  # As of a run that was killed.
+        callbacks = [three.keras.callbacks.BackupAndRestore(backup)]
+        first = train(lambda: three.classifier(), replicas=1, epochs=3, callbacks=callbacks)
+        assert len(first.history["loss"]) == 1
+        epochs[name] = first.model.fit(*rows(40), epochs=2, verbose=0).epoch
+    assert epochs == {"plain": [], "ours": [0, 1]}
+
+
 @SLOW
 def test_averages_in_a_step_that_is_skipped(either):
     """With a loss scale, the weights are spared; the averages of BatchNormalization only by FineTuner."""

@@ -176,6 +176,7 @@ class FineTuner(Tuner, keras.Model):
         return given
 
     def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        self._initial_epoch = None  # Else that of an earlier `fit` with BackupAndRestore.
         strategy = self.distribute_strategy
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
