@@ -92,6 +92,31 @@ def test_weights_of_classes(of_numbers, weight, given, message):
             method(**given, class_weight=weight)
 
 
+class Batches(keras.utils.PyDataset):
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.batch
+
+
+@pytest.mark.parametrize("make", [Batches, tf.data.Dataset.from_tensors])
+def test_weights_of_classes_in_data_sets(of_numbers, make):
+    x, y = rows(40)
+    several = np.stack([y, y], 1)  # Keras would weigh each row by the place of its largest label.
+    for data, message in [((x, several), r"Received: labels \[40, 2\] of several"), ({"x": x, "labels": y}, "no y")]:
+        with pytest.raises(ValueError, match=message):
+            of_numbers.fit(make(data), class_weight={0: 2.0})
+    binary, categorical = keras.losses.BinaryCrossentropy(), keras.losses.CategoricalCrossentropy()
+    with pytest.raises(ValueError, match="of several"):
+        check_rows({"x": make((x, several % 2)), "class_weight": {0: 2.0}}, None, binary)
+    check_rows({"x": make((x, np.eye(3)[y])), "class_weight": {0: 2.0}}, None, categorical)
+
+
 def test_classes_without_a_weight_have_1_in_data_sets_too(three):
     x, y = rows(40)
     model = three.build(optimizer=lambda: three.sgd(0.0))  # So that each fit has the same losses.

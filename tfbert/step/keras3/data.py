@@ -220,7 +220,7 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
     kind, function = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
     is_name = isinstance(loss, str) and loss in (kind.__name__, function.__name__)
     is_sparse = is_name or isinstance(loss, kind) or loss is function
-    _check_class_weight(given, num_classes, is_sparse)
+    _check_class_weight(given, num_classes, is_sparse, is_binary="binary" in str(loss).lower())
     rows, validation = [("x, y", given.get("x"), given.get("y"))], given.get("validation_data")
     if isinstance(validation, (tuple, list)) and len(validation) > 1:
         rows.append(("validation_data", *validation[:2]))
@@ -237,13 +237,23 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
             _check_classes(name, labels, num_classes, getattr(loss, "ignore_class", None), ignores)
 
 
-def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool) -> None:
-    weight, y = given.get("class_weight"), given.get("y")
+def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool, *, is_binary: bool) -> None:
+    weight, x, y = given.get("class_weight"), given.get("x"), given.get("y")
     if weight is None:
         return
+    if isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec if isinstance(x, tf.data.Dataset) else x[0])
     labels = np.asarray(y) if _is_column(y) else np.empty(0)
-    is_wide = labels.ndim > 1 and labels.shape[-1] > 1
-    count = labels.shape[-1] if is_wide else num_classes or 0
+    shape = list(getattr(y, "shape", None) or labels.shape)
+    is_wide = len(shape) > 1 and shape[-1] != 1
+    # What a tf.data.Dataset holds is not known here.
+    are_one = (abs(np.sum(labels, axis=-1) - 1) < 0.01).all() if labels.size else not is_binary
+    has_several = is_wide and (is_sparse or not are_one)
+    if has_several or (y is None and isinstance(x, dict)):
+        received = f"labels {shape} of several" if has_several else "no y"
+        rule = "class_weight weighs rows by their labels y, each of which is one class"
+        raise ValueError(f"{rule}. Received: {received}. Pass y, or sample_weight of the rows or of the labels' shape.")
+    count = (shape[-1] if is_wide else num_classes) or 0
     if count < 2 or not (is_wide or is_sparse):  # A user's loss, as of ordered classes, may have fewer outputs.
         count = math.inf
     for key in weight if isinstance(weight, dict) else [weight]:
@@ -253,11 +263,6 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
             rule = f"class_weight gives numbers of classes, from 0{most}, their weights"
             received = f"class_weight={weight!r:.80}, with {key!r:.40}"
             raise ValueError(f"{rule}. Received: {received}. Pass a dictionary, {{0: 1.0, 1: 2.0}}.")
-    has_several = is_wide and (is_sparse or (abs(np.sum(labels, axis=-1) - 1) > 0.01).any())
-    if has_several or (y is None and isinstance(given.get("x"), dict)):
-        received = f"labels {list(labels.shape)} of several" if has_several else "no y"
-        rule = "class_weight weighs rows by their labels y, each of which is one class"
-        raise ValueError(f"{rule}. Received: {received}. Pass y, or sample_weight of the rows or of the labels' shape.")
     if num_classes:  # Keras finds no weight for the others in data sets.
         given["class_weight"] = dict.fromkeys(range(max(num_classes, 2)), 1.0) | weight
 
