@@ -346,6 +346,15 @@ def test_repeated_rows_are_added_up_before_they_are_squared_and_clipped(kind):
     assert worst(tables[0], np.ones([4, 2])) > 0.01
 
 
+@pytest.mark.parametrize("kind", [AdamW, LAMB])
+def test_keras_own_accumulation_in_plain_fit(kind):
+    def train(size, **options):
+        optimizer = functools.partial(kind, 1e-2, 0.1, epsilon=1e-4, **options)
+        return THREE.plain(of_words, xy=(IDS, CLASSES), optimizer=optimizer, batch_size=size, epochs=2)
+
+    assert apart(train(6, gradient_accumulation_steps=2), train(12)) < 1e-6
+
+
 @SLOW  # By default test_splits has AdamW on two replicas; both optimizers are beside NumPy above.
 @pytest.mark.parametrize("kind", [AdamW, LAMB])
 @pytest.mark.parametrize("replicas, micro_batches", [(2, 2), (2, 0), (1, 1)])

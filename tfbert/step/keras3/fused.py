@@ -140,7 +140,7 @@ class AdamW(keras.optimizers.AdamW):
         grads, variables = zip(*grads_and_vars, strict=True)
         index = [self._get_variable_index(variable) for variable in variables]
         moments = [[kept[i].value for i in index] for kept in (self._momentums, self._velocities)]
-        step = tf.cast(self.iterations.value + 1, tf.float32)
+        step = tf.cast(tf.convert_to_tensor(self.iterations) + 1, tf.float32)  # A tensor where Keras accumulates.
         rate = tf.cast(tf.convert_to_tensor(learning_rate), tf.float32)
         decays = [float(self.weight_decay) * self._use_weight_decay(variable) for variable in variables]
         update = functools.partial(
