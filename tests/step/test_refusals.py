@@ -12,7 +12,7 @@ import tf_keras
 
 import tfbert
 from tests.support.cases import SLOW, slow
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, Either, rows
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, Either, apart, rows, weights
 from tests.support.models import strategy_of
 from tests.support.refusals import refused
 from tfbert.private import with_mask
@@ -252,6 +252,19 @@ def test_what_is_trained_is_settled_by_compile(either):
     model.model.layers[0].trainable = False
     with pytest.raises(ValueError, match="Received: 2 trainable variables, not the 4 of before.*Call compile again"):
         model.fit(*rows(8), verbose=0)
+    model.model.layers[0].trainable, model.max_grad_norm = True, 1e-9
+    with pytest.raises(ValueError, match="Received: max_grad_norm=1e-09, not the 0.0 of before.*Call compile again"):
+        model.fit(*rows(8), verbose=0)
+    model.compile(either.sgd(0.5), either.loss())
+    before = weights(model)
+    model.fit(*rows(8), verbose=0)
+    assert apart(before, weights(model)) < 1e-6
+    frozen = either.build()
+    frozen.model.trainable = False
+    for answer in ("none that are trainable", "Received: 4 trainable variables, not the 0 of before"):
+        with pytest.raises(ValueError, match=answer):
+            frozen.fit(*rows(8), verbose=0)
+        frozen.model.trainable = True
 
 
 def test_a_fit_that_skipped_updates_says_so(either):

@@ -191,6 +191,7 @@ class Step(comparisons.Comparing):
         self.train_function = None
 
     def _trace_anew(self) -> None:
+        self._untracked("_traced", self._arguments())
         with tf.init_scope():
             self._compared_from = int(self.counters.steps())
         self._local_gradients = self._accumulate

@@ -186,15 +186,16 @@ def needs_scope(one: tf.distribute.Strategy, other: tf.distribute.Strategy) -> b
     return one is not other and max(one.num_replicas_in_sync, other.num_replicas_in_sync) > 1
 
 
-def check_trained(model: Any, trained: Sequence[Any]) -> None:
-    """Raises ValueError where other variables are trainable than those for which the step was traced."""
+def check_settled(model: Any, trained: Sequence[Any], arguments: dict[str, Any], traced: dict[str, Any]) -> None:
+    """Raises ValueError where other variables are trainable, or other arguments of FineTuner set, than those for which
+    the step was traced."""
     now = list(model.trainable_variables)
+    changed = [f"{n}={v!r}, not the {traced[n]!r}" for n, v in arguments.items() if v != traced[n]]
     if [id(variable) for variable in now] != [id(variable) for variable in trained]:
-        raise ValueError(
-            "What is trained is settled when training begins. "
-            f"Received: {len(now)} trainable variables, not the {len(trained)} of before, as after enable_lora or a "
-            "layer's `trainable` that was set. Call compile again."
-        )
+        changed.append(f"{len(now)} trainable variables, not the {len(trained)}")
+    if changed:
+        rule = "What is trained, and how, is settled when training begins"
+        raise ValueError(f"{rule}. Received: {', '.join(changed)} of before. Call compile again after such a change.")
 
 
 def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy: tf.distribute.Strategy) -> None:

@@ -115,10 +115,10 @@ class Tuner(Step):
         self._dropout = self._parts.keyed(self.model, self.gradient_accumulation_steps * num_replicas)
         self._untracked("_trained", list(self.model.trainable_variables))
         self._untracked("_averages", self._parts.settled(self.model, self._running_averages()))
+        self._trace_anew()
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
         refusals.check_layers(self.model, self.gradient_accumulation_steps, self._parts.keras.layers.RNN)
-        self._trace_anew()
         with tf.init_scope():
             if not getattr(self.optimizer, "built", False):
                 self.optimizer.build(self._trained)
@@ -190,7 +190,7 @@ class Tuner(Step):
             return getattr(super(), name)(**given)
         given = self._checked(given)
         if name in ("fit", "train_on_batch") and self._dropout is not None:
-            refusals.check_trained(self.model, self._trained)
+            refusals.check_settled(self.model, self._trained, self._arguments(), self._traced)
         with one_line():
             if not name.endswith("_on_batch"):
                 self._check_same_call(name, given)
