@@ -20,7 +20,7 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tfbert.commandline import verb_of, what_is_meant
@@ -372,6 +372,8 @@ def _run(
     mode: str = TRAIN,
 ) -> Results:
     config = config_of(command, config, options, data, mode=mode)
+    # A list, as they are read twice.
+    callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
     logs.all_callbacks(config.output.report_to, callbacks)  # TensorFlow takes seconds: what is wrong is told before.
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
@@ -494,5 +496,4 @@ def _start(quiet: bool, command: Sequence[str], _: Mapping[str, str], signals: S
 def _show(line: str) -> None:
     """As one run is shown: warnings and errors on standard error, which notebooks colour red, the rest as text."""
     stream = sys.stderr if re.match(r"(\S+: )?(warning|error)\b", line, re.IGNORECASE) else sys.stdout
-    stream.write(line)
-    stream.flush()
+    print(line, end="", file=stream, flush=True)

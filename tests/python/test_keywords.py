@@ -115,3 +115,13 @@ NO_CALL = [
 @pytest.mark.parametrize("options, answer", NO_CALL)
 def test_what_a_call_cannot_do_is_refused(options, answer):
     assert answer in message_of(tfbert.finetune, **options)
+
+
+def test_callbacks_are_read_once_and_may_be_one_or_none(monkeypatch, tmp_path):
+    told = []
+    monkeypatch.setattr("tfbert.python.verb_of", lambda config: lambda config, callbacks: told.append(callbacks) or {})
+    one = tfbert.callbacks.Callback()
+    for callbacks in ([one], iter([one]), one, None):
+        tfbert.finetune(output_dir=tmp_path / "out", callbacks=callbacks, quiet=True)
+    assert told == [[one], [one], [one], []]
+    assert "made already. Received: 3." in message_of(tfbert.finetune, output_dir=tmp_path / "out", callbacks=3)
