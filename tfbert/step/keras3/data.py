@@ -246,9 +246,8 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
     labels = np.asarray(y) if _is_column(y) else np.empty(0)
     shape = list(getattr(y, "shape", None) or labels.shape)
     is_wide = len(shape) > 1 and shape[-1] != 1
-    # What a tf.data.Dataset holds is not known here.
-    are_one = (abs(np.sum(labels, axis=-1) - 1) < 0.01).all() if labels.size else not is_binary
-    has_several = is_wide and (is_sparse or not are_one)
+    is_other = (abs(np.sum(labels, axis=-1) - 1) > 0.01).any() if labels.size else is_binary  # Of data sets, not known.
+    has_several = is_wide and (is_sparse or is_other)
     if has_several or (y is None and isinstance(x, dict)):
         received = f"labels {shape} of several" if has_several else "no y"
         rule = "class_weight weighs rows by their labels y, each of which is one class"
@@ -324,10 +323,7 @@ def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int
     if not is_bad.any():
         classes = values.astype(np.float64)
         is_bad = ~(classes >= 0) | (classes != np.floor(classes)) | (classes >= (num_classes or math.inf))
-        if ignored is not None:
-            is_bad &= classes != ignored
-        if ignores:
-            is_bad &= ~(classes < 0)
+        is_bad &= (classes != ignored) & ~(ignores & (classes < 0))
     if is_bad.any():
         known = f"0 to {num_classes - 1}" if num_classes is not None else "0 on"
         raise ValueError(NO_CLASS.format(classes=known, wrong=repr(values[np.argmax(is_bad)]), where=f" in {name}"))
@@ -344,9 +340,7 @@ _AHEAD = 4
 def preprocessing_of(model: keras.Model) -> Callable[..., Any] | None:
     """What a KerasHub task does to (inputs, labels, sample_weight); None for any other model, or no preprocessor."""
     is_task = any(each.__module__.split(".")[0] == "keras_hub" for each in type(model).__mro__)
-    if is_task and getattr(model, "preprocessor", None) is not None:
-        return model.preprocess_samples
-    return None
+    return model.preprocess_samples if is_task and getattr(model, "preprocessor", None) is not None else None
 
 
 def as_read(name: str, given: dict[str, Any], model: keras.Model, *, seed: int, num_workers: int) -> dict[str, Any]:
@@ -360,9 +354,8 @@ def as_read(name: str, given: dict[str, Any], model: keras.Model, *, seed: int, 
         num_workers: Processes that train together.
     """
     preprocess, arrays, names = preprocessing_of(model), (np.ndarray, tf.Tensor), ("x", "y", "sample_weight")
-    if preprocess is None and (name != "fit" or num_workers == 1):
-        return given
-    if preprocess is None and not all(isinstance(each, arrays) for each in keras.tree.flatten(given.get("x"))):
+    are_arrays = all(isinstance(each, arrays) for each in keras.tree.flatten(given.get("x")))
+    if preprocess is None and (name != "fit" or num_workers == 1 or not are_arrays):
         return given
     given = dict(given)
     columns = [given.pop(each, None) for each in names]
