@@ -81,6 +81,18 @@ def test_tags_of_minus_100_count_neither_in_the_loss_nor_in_metrics():
     assert tuner.predict(TEXTS, verbose=0).shape == logits.shape
 
 
+def test_weights_of_rows_are_those_of_their_tags_in_metrics_too():
+    model, weights = make("TFBertForTokenClassification", num_hidden_layers=1), np.arange(len(TAGS)) + 1.0
+    found, counts = model.predict(TEXTS, verbose=0).logits.argmax(-1) == TAGS, (TAGS >= 0) * weights[:, None]
+    expected = (found * counts).sum() / counts.sum()
+    for trained in (model, tfbert.FineTuner(model, gradient_accumulation_steps=2)):
+        trained.compile(keras.optimizers.SGD(0.0), weighted_metrics=["accuracy"], run_eagerly=trained is model)
+        for method in (trained.fit, trained.evaluate):
+            done = method(TEXTS, TAGS, sample_weight=weights, verbose=0)
+            accuracy = done[1] if isinstance(done, list) else done.history["accuracy"][0]
+            assert accuracy == pytest.approx(expected, abs=1e-6)
+
+
 PROBLEMS = {
     "regression": ({"num_labels": 1}, CLASSES / 2, lambda y, z: (y - z[:, 0]) ** 2),
     "multi_label_classification": (

@@ -103,7 +103,8 @@ class FineTuner(Tuner, keras.Model):
             outputs = private.shapes_through(lambda x: self(x, training=False), inputs)
             self.built = True
             if compiled is not None and not compiled.built:
-                private.shapes_through(self._update_metrics, labels, outputs, sample_weight)
+                weights = private.shapes_through(self._labelled.weighted, labels, sample_weight)
+                private.shapes_through(self._update_metrics, labels, outputs, weights)
 
     def _make_function(self, step_function: Callable[[Any], None]) -> Callable[[Any], dict[str, tf.Tensor]]:
         """What Keras calls for its next batch: a function of an iterator, that ends with OutOfRangeError or
