@@ -151,6 +151,14 @@ def test_what_is_frozen_stays_and_lists_and_encodings_train():
     assert [path.partition("/")[2] for path in moved] == ["classifier/kernel", "classifier/bias"]
 
 
+def test_classes_without_a_weight_have_1_in_data_sets_too():
+    model, fit = make(num_hidden_layers=1), {"class_weight": {0: 2.0}, "verbose": 0}
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    batches = tf.data.Dataset.from_tensor_slices((TEXTS, CLASSES)).batch(4)
+    (one,), (other,) = (model.fit(*xy, **fit).history["loss"] for xy in ((TEXTS, CLASSES, 4), (batches,)))
+    assert one == pytest.approx(other, rel=1e-6)
+
+
 def test_objects_of_tf_keras_are_refused():
     tf_keras, model = pytest.importorskip("tf_keras"), make(num_hidden_layers=1)
     message = "Received: optimizer=Adam of tf_keras.*TF_USE_LEGACY_KERAS=1"

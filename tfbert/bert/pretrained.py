@@ -344,13 +344,11 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
 
     def fit(self, x=None, y=None, *args: Any, **options: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`, of a tokenizer's `BatchEncoding` too."""
-        x, y = plain(x), plain(y)
-        if "validation_data" in options:
-            options["validation_data"] = plain(options["validation_data"])
-        checked = {name: options.get(name) for name in ("validation_data", "class_weight")}
-        check_rows({"x": x, "y": y, **checked}, self, self.loss)
+        given = {"x": x, "y": y} | options
+        given |= {name: plain(given[name]) for name in ("x", "y", "validation_data") if name in given}
+        check_rows(given, self, self.loss)
         with one_line():
-            return super().fit(x, y, *args, **options)
+            return super().fit(given.pop("x"), given.pop("y"), *args, **given)
 
     def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
         """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
