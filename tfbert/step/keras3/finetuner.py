@@ -178,10 +178,9 @@ class FineTuner(Tuner, keras.Model):
 
     def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
         self._initial_epoch = None  # Else that of an earlier `fit` with BackupAndRestore.
-        strategy = self.distribute_strategy
+        strategy, callbacks = self.distribute_strategy, given.get("callbacks")
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
-        callbacks = given.get("callbacks")
         if name != "fit" or num_workers == 1 or isinstance(callbacks, keras.callbacks.CallbackList):
             return given
         callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
