@@ -134,7 +134,8 @@ def test_columns_that_nobody_named_are_said():
     assert read(content, text_column=["0"], label_column="2") == (TWO, ())
     assert "the words are those of column 0: 0:" in read(content, with_tags=False)[1][0]
     assert "words are those of column 1, the tags those of column 3: 0: '1-2', '1'" in read(CONLLU)[1][0]
-    assert read("Ann B-PER\nleft O\n\nOslo B-LOC\n") == (TWO, ())
+    assert read("Ann B-PER\nleft O\n\nOslo B-LOC\n") == (TWO, ()), "entities say which column is which"
+    assert "the tags those of column 1: 0: 'NNP', 'VBD'; 1: 'Ann', 'left'" in read("NNP Ann\nVBD left\n")[1][0]
 
 
 def test_tabs_separate_all_columns_or_none():
@@ -167,7 +168,9 @@ WORDS = {
 
 @pytest.mark.parametrize(("content", "expected"), WORDS.values(), ids=WORDS)
 def test_words_that_start_with_a_hash_stay_words(content, expected):
-    assert read(content) == (expected, ())
+    sentences, notes = read(content)
+    assert sentences == expected
+    assert all("the words are those of column 0, the tags those of column 1" in note for note in notes)
 
 
 def test_a_hash_with_a_tag_that_comes_after_the_first_lines_is_refused(monkeypatch):

@@ -201,7 +201,8 @@ class _Layout:
                 f"warning: {name}: every word starts with {language[0]!r}, as in WikiAnn, and is read with it; other "
                 "texts have no such thing: cut it off"
             )
-        if size > 2 and not (own_text and (own_label or label is None)):
+        is_told = size == 1 or (size == 2 and are_entities[last])  # The file itself says which is which.
+        if not is_told and not (own_text and (own_label or label is None)):
             which = "" if label is None else f", the tags those of column {label}"
             self._notes.append(
                 f"{name}: the words are those of column {text}{which}: {examples}; --text_column and --label_column "
