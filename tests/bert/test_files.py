@@ -217,7 +217,7 @@ def test_a_model_is_uploaded_whole(monkeypatch, tmp_path):
 
     def hub(token=None):
         uploaded["token"] = token
-        return types.SimpleNamespace(whoami=dict, create_repo=create_repo, upload_folder=upload_folder)
+        return types.SimpleNamespace(whoami=lambda: {}, create_repo=create_repo, upload_folder=upload_folder)
 
     monkeypatch.setattr("huggingface_hub.HfApi", hub)
     model = make(num_hidden_layers=1)

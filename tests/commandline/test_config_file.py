@@ -144,5 +144,5 @@ def test_each_kind_of_file_says_which_flag_takes_it(tmp_path):
 
 def test_a_word_that_says_the_mode_goes_with_no_other():
     assert parsed("--mode=train", mode="train") == Config()
-    with refused("says the mode itself. Received: mode='evaluate' beside it."):
+    with refused(r"says the mode itself\. Received: mode='evaluate' beside it\."):
         parsed("--mode=evaluate", mode="train")

@@ -107,6 +107,7 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         config, path = parsed(changed, command=command), tmp_path / command.script
         path.write_text(config.to_json())
         assert parsed(f"--run_config={path}", command=command) == config
-        assert parsed(f"--run_config={path}", "--seed=7", command=command) == config.changed({"seed": 7})
+        again = parsed(f"--run_config={path}", "--seed=7", command=command)
+        assert again == dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, seed=7))
         with pytest.raises(UsageError, match="Pre-training has a command of its own. Received: task=.* in run_config="):
             parsed(f"--run_config={path}", command=other)

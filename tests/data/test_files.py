@@ -127,8 +127,7 @@ HEADERS = [
 
 @pytest.mark.parametrize(("header", "texts", "label"), HEADERS)
 def test_columns_are_found_by_name(write, header, texts, label):
-    columns = header.split("\t")
-    table = read_file(write("a.tsv", f"{header}\n" + "\t".join(f"a {column}" for column in columns) + "\n"))
+    table = read_file(write("a.tsv", f"{header}\n" + "\t".join(f"a {column}" for column in header.split("\t")) + "\n"))
     assert table.text_columns == texts
     found = [table.text, *([table.text_pair] if table.text_pair else []), table.labels]
     assert found == [[f"a {column}"] for column in (*texts, label)]
@@ -254,7 +253,7 @@ def test_sts_b_as_it_is_published(write):
 def test_csv_with_any_delimiter_is_what_the_csv_module_wrote(write, delimiter):
     rng, chars = np.random.default_rng(0), list(f'a,"\n {delimiter}')
     pairs = [tuple("".join(rng.choice(chars, rng.integers(0, 9))) for _ in range(2)) for _ in range(500)]
-    rows = [("label", "text", "text_pair"), *(("1", *pair) for pair in pairs)]
+    rows = [("text", "text_pair", "label"), *((*pair, "1") for pair in pairs)]
     table = read_file(write("a.csv", delimited(rows, delimiter=delimiter)), DataConfig(delimiter=delimiter))
     assert list(zip(table.text, table.text_pair, strict=True)) == pairs
 
@@ -318,6 +317,7 @@ BLANK = [
     ("csv", '\ntext\n""\n\n  \na\n""\n" "\n\n', True, [(3, [""]), (6, ["a"]), (7, [""]), (8, [" "])]),
     ("csv", 'text\r\n""\r\n\r\na\r\n', True, [(2, [""]), (4, ["a"])]),
     ("csv", 'text,x\n,1\n\n"",2\n', True, [(2, ["", "1"]), (4, ["", "2"])]),
+    ("csv", "text,x\n,\na,b\n", True, [(2, ["", ""]), (3, ["a", "b"])]),
     ("csv", '""\n\na\n', False, [(1, [""]), (3, ["a"])]),
     ("tsv", "\ntext\tx\n\t1\n\n  \n\t2\n", True, [(3, ["", "1"]), (6, ["", "2"])]),
     ("tsv", "\n\na\tb\n\n", False, [(3, ["a", "b"])]),
@@ -630,6 +630,7 @@ def test_where_a_pipe_cannot_be_read(tmp_path):
 
 def load(path: pathlib.Path):
     """The task that the files are for, and the data."""
+    assert DataConfig(train_file=str(path)).problems() == []
     config = detected(path)
     return config.task, load_data(config)
 

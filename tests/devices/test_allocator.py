@@ -54,7 +54,7 @@ def test_a_thread_finds_the_memory_that_it_freed():
     ],
 )
 def test_where_the_environment_says_anything_all_stays(monkeypatch, environment, kept):
-    libc = mock.Mock(mallopt=mock.Mock(return_value=1))
+    libc = mock.Mock(spec=["mallopt"], mallopt=mock.Mock(return_value=1))
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
     for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:

@@ -194,7 +194,7 @@ def test_updates_equal_those_of_one_example_a_row(replicas, micro_batches, polic
 def test_a_stopped_packed_run_goes_on_to_the_same_bits(corpus, monkeypatch):
     options = {"data": {"batching": "packed"}, "training": {"class_weights": (1.0, 2.0)}}
     straight, resumed = (changed(make_config(corpus, name), **options) for name in ("straight", "resumed"))
-    run_to(7, resumed, monkeypatch)
+    assert "after step 7 of 12" in run_to(7, resumed, monkeypatch)
     assert finetune(straight)["train_loss"] == finetune(resumed)["train_loss"]
     assert_same_bits(weights(corpus / "straight"), weights(corpus / "resumed"))
 
@@ -212,6 +212,18 @@ def labelled(count=37, share=0.6):
     weights[: examples.tokens.lengths[0]] = 0  # An example without any.
     own = {"labels": labels, "weights": weights.astype(np.float32), "labels_tokens": True}
     return EncodedExamples(tokens=examples.tokens, **own)
+
+
+def test_every_token_of_packed_rows_is_that_of_one_example_a_row():
+    model, examples = tiny_bert(), make_examples(11)
+    plan = plan_of(examples)
+    batches = zip(packed_batches(examples, plan), plain_batches(examples, plan), strict=True)
+    for (inputs, _, _), (alone, _, is_row) in batches:
+        expected, found = (encode(model.bert, each).numpy() for each in (alone, inputs))
+        for row in np.flatnonzero(is_row):
+            length, start = int(alone["attention_mask"][row].numpy().sum()), int(inputs["cls_positions"][row])
+            own = found.reshape(-1, found.shape[-1])[start : start + length]
+            np.testing.assert_allclose(own, expected[row, :length], atol=1e-5)
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
@@ -290,7 +302,7 @@ def test_packed_logits_are_those_of_one_example_a_row_and_of_all_places(policy, 
         counts[::2, -1] = False
         found = forward_pretraining(model, inputs | {"masked_lm_positions": tf.constant(through, tf.int32)}, False)
         expected = forward_pretraining(model, plain | {"masked_lm_positions": tf.constant(positions)}, False)
-        assert found.keys() == expected.keys()
+        assert found.keys() == expected.keys() == {"masked_lm", *["next_sentence"] * next_sentence}
         assert all(np.isfinite(value.numpy().astype(np.float32)).all() for value in found.values())
         counted = counts & is_real[:, None]
         every = forward_pretraining(model, plain, False)

@@ -106,7 +106,7 @@ def test_weights_under_other_names_say_what_was_found(tmp_path, prefix):
     tensors = {f"{prefix}{name}": array for name, array in inner.items() if prefix}
     directory = write(tmp_path, tensors or {"transformer.wte.weight": np.ones(2, np.float32)})
     found = f"but with {min(tensors, default='transformer.wte.weight')}"
-    line = f"no bert.embeddings.word_embeddings.weight, .*{found}.* Save them under transformers' names"
+    line = f"no bert.embeddings.word_embeddings.weight, .*{re.escape(found)}.* Save them under transformers' names"
     assert_refused(line, build, directory)
 
 
@@ -140,8 +140,21 @@ def test_damaged_files(tmp_path, file):
 # Weights that do not fit.
 
 
+def test_unused_and_new_weights_take_two_lines(tmp_path, logged):
+    tensors = pytorch_tensors(num_labels=0)
+    unused = [f"cls.predictions.{name}" for name in ("transform.dense.weight", "transform.dense.bias", "bias")]
+    tensors |= dict.fromkeys([*unused, "cls.alone"], np.ones([3], np.float32))
+    del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
+    build(write(tmp_path, tensors, CONFIG))
+    new = "bert.pooler.dense.weight, bert.pooler.dense.bias, classifier.weight, classifier.bias"
+    assert logged() == [
+        f"New weights, to be trained: {new}.",
+        "Weights in the file that this model does not use: cls.alone, cls.predictions.* (3).",
+    ]
+
+
 def test_missing_encoder_weights(tmp_path):
-    line = r"no bert.encoder.layer.1.attention.self.query.weight, .*\.\.\. \(16 in all\)"
+    line = re.escape("no bert.encoder.layer.1.attention.self.query.weight, ") + r".*\.\.\. \(16 in all\)"
     assert_refused(line, build, write(tmp_path, pytorch_tensors(layers=1)))
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.support.bert_files import SPECIALS, load
 from tests.support.models import SIZES, VOCAB, random_batch, randomize, tiny_bert
 from tests.support.refusals import assert_refused
-from tfbert.bert.models import TFBertForPreTraining, TFBertForSequenceClassification
+from tfbert.bert.models import TFBertForPreTraining, TFBertForSequenceClassification, TFBertModel
 from tfbert.model.head import Head
 from tfbert.model.weights import find_weight_file, pytorch_name
 
@@ -63,6 +63,12 @@ def test_a_checkpoint_gives_the_same_outputs(kind, tmp_path, logged):
         np.testing.assert_array_equal(ours.numpy(), own.numpy(), err_msg=own.path)
 
 
+def test_a_pretrained_one_has_no_head(tmp_path):
+    directory = write(tmp_path / "google", google_weights(tiny_bert(kind=TFBertModel)))
+    assert load(directory)[0].config.num_labels == 3
+    assert_refused("need a fine-tuned model.*classifier.weight", load, directory, require_head=True)
+
+
 def test_names():
     name = "bert.encoder.layer.11.output.dense.weight"
     assert pytorch_name("bert/encoder/layer_11/output/dense/kernel") == (name, True)
@@ -76,7 +82,7 @@ def test_what_is_missing_is_named(tmp_path):
     line = "bert_model.ckpt.index with no bert.encoder.layer.1.output.dense.weight"
     assert_refused(line, load, write(tmp_path / "holed", holed))
     misshapen = weights | {"bert/pooler/dense/bias": np.zeros(3, np.float32)}
-    assert_refused(r"pooler.dense.bias \[3\] in place of \[32\]", load, write(tmp_path / "misshapen", misshapen))
+    assert_refused(r"bert.pooler.dense.bias \[3\] in place of \[32\]", load, write(tmp_path / "shapes", misshapen))
     directory = write(tmp_path / "half", weights)
     (directory / "bert_model.ckpt.data-00000-of-00001").unlink()
     assert_refused("must be readable and whole.*bert_model.ckpt.index", load, directory)

@@ -93,12 +93,12 @@ def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(run, corpus, tm
         with undrawn(), monkeypatch.context() as patch, pytest.raises(tfbert.Preempted) as caught:
             stop_at(patch, 1)
             tfbert.finetune(**options | more)
-        return str(caught.value)
+        return caught
 
-    assert stopped().endswith(f"the same call resumes in {corpus / 'interrupted'}")
-    unnamed = stopped(output_dir="")
+    named, unnamed = stopped(), stopped(output_dir="")  # Both are kept, with their tracebacks.
+    assert str(named.value).endswith(f"the same call resumes in {corpus / 'interrupted'}")
     (directory,) = (tmp_path / "runs").iterdir()
-    assert f"; output_dir='runs/{directory.name}' resumes the run" in unnamed
+    assert f"; output_dir='runs/{directory.name}' resumes the run" in str(unnamed.value)
     assert not _earlier_models, "held by the tracebacks of the exceptions"
     with undrawn():
         resumed = tfbert.finetune(**options | {"output_dir": f"runs/{directory.name}"})

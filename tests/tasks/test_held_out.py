@@ -88,10 +88,10 @@ def test_regression_holds_out_any_rows(load):
     assert data.validation["validation"].where(0).startswith("line ")
 
 
-def test_sentences_with_a_rare_tag_keep_their_share_and_equal_ones_stay_together(load):
+def test_sentences_with_a_rare_tag_keep_their_share_and_equal_ones_stay_together(write):
     first = [("it", "O") if i % 20 else ("Rome", "B-LOC") for i in range(200)]
-    rows = [([word, f"number{i % 150}"], [tag, "O"]) for i, (word, tag) in enumerate(first)]
-    data = load(rows, ("tokens", "tags"), task="token_classification")
+    path = write("train.conll", "\n".join(f"{w} {tag}\nnumber{i % 150} O\n" for i, (w, tag) in enumerate(first)))
+    data = load_data(DataConfig(train_file=path, task="token_classification", validation_split=0.1))
     held = data.validation["validation"]
     assert len(held) == 20 and [words[0] for words in held.words].count("Rome") == 1
     assert not set(held.contents()) & set(data.train.contents())

@@ -154,6 +154,6 @@ def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
 
 
 def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
-    monkeypatch.setattr(command, "parse", mock.Mock(side_effect=ReaderGone))
+    monkeypatch.setattr(command, "parse", mock.create_autospec(command.parse, side_effect=ReaderGone))
     assert run_finetune.main() == 141
     assert capfd.readouterr() == ("", "")

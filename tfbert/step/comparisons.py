@@ -110,8 +110,7 @@ class Comparing:
         is_coarse = any("16" in (getattr(e, "compute_dtype", None) or "") for e in private.layers_of(self.model))
         tolerance = 1e-2 if is_coarse or tf.config.get_visible_devices("GPU") else 1e-4
         # Not, where an input says how many rows it has.
-        takes_any = all(e.shape[0] is None for e in tf.nest.flatten(getattr(self.model, "inputs", None) or []))
-        rows, takes_all = tf.nest.flatten(data)[0], self._terms.takes_all
+        takes_any, takes_all, rows = self._takes_any_rows, self._terms.takes_all, tf.nest.flatten(data)[0]
         count, largest = rows.shape[0], max
         if count is None:
             count, largest = tf.shape(rows)[0], tf.maximum

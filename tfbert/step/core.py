@@ -136,6 +136,8 @@ class Step(comparisons.Comparing):
         self._untracked("_compiled_with", {})
         # What it has not called tf_keras copies attribute by attribute, which a Hugging Face model does not survive.
         self.built = model.built
+        # Of a Sequential without an Input, its first batch would say how many, though it takes any number.
+        self._takes_any_rows = all(e.shape[0] is None for e in tf.nest.flatten(getattr(model, "inputs", None) or []))
         self._parts.wrap(self)
 
     def _untracked(self, name: str, value: Any) -> None:

@@ -164,6 +164,7 @@ def test_tfds_without_network(monkeypatch):
 
 
 def test_tfds_download_that_fails(monkeypatch):
-    unprepared(monkeypatch, urls={}, download=mock.Mock(side_effect=ConnectionError("host went away\nmore")))
+    gone = mock.create_autospec(lambda: None, side_effect=ConnectionError("host went away\nmore"))
+    unprepared(monkeypatch, urls={}, download=gone)
     with refused(r"Received: dataset='imdb_reviews', data_dir='' \(host went away\)\. Prepare it"):
         load_data(DataConfig(dataset="imdb_reviews"))

@@ -46,7 +46,7 @@ def saved(tmp_path_factory):
 @functools.cache
 def pipeline(directory):
     model = transformers_4("TFBertForMaskedLM").from_pretrained(directory)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(directory, split_special_tokens=False)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     return transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, framework="tf", torch_dtype=None)
 
 

@@ -77,8 +77,8 @@ def test_every_form_is_the_same_table(write, name, content):
 def test_parquet(tmp_path, as_list):
     (article,) = NESTED["data"]
     lists = [qa["answers"] for paragraph in article["paragraphs"] for qa in paragraph["qas"]]
-    pairs = [{name: [answer[name] for answer in own] for name in ("text", "answer_start")} for own in lists]
-    rows = [row | {"answers": own} for row, own in zip(FLAT, lists if as_list else pairs, strict=True)]
+    columns = [{name: [answer[name] for answer in own] for name in ("text", "answer_start")} for own in lists]
+    rows = [row | {"answers": own} for row, own in zip(FLAT, lists if as_list else columns, strict=True)]
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     table = read_questions(path)
