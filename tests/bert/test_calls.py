@@ -165,4 +165,4 @@ tuner.fit(TEXTS, CLASSES, verbose=0)
 model.export("exported")
 assert "torch" not in sys.modules
 """
-    output_of(code, tmp_path)
+    output_of(code, tmp_path, TF_USE_LEGACY_KERAS="0")  # transformers sets it where it was imported before.

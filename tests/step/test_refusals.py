@@ -259,8 +259,9 @@ def test_what_is_trained_is_settled_by_compile(either):
     before = weights(model)
     model.fit(*rows(8), verbose=0)
     assert apart(before, weights(model)) < 1e-6
-    frozen = either.build()
-    frozen.model.trainable = False
+    inner = either.classifier()
+    inner.trainable = False
+    frozen = either.build(lambda: inner, replicas=None)
     for answer in ("none that are trainable", "Received: 4 trainable variables, not the 0 of before"):
         with pytest.raises(ValueError, match=answer):
             frozen.fit(*rows(8), verbose=0)
@@ -494,8 +495,10 @@ def test_layers_that_talk_to_other_replicas(either):
     kinds += [] if either.is_keras_3 else [either.layers.experimental.SyncBatchNormalization]
     for kind in kinds:
         make = lambda: either.sequential(lambda: [kind(name="norm"), either.layers.Dense(CLASSES)])  # noqa: B023, E731
-        with pytest.raises(ValueError, match="'norm' with synchronized=True on several replicas"):
-            either.ours(make)
+        model = either.build(make, replicas=2)
+        for _ in range(2):  # `fit` again is refused again.
+            with pytest.raises(ValueError, match="'norm' with synchronized=True on several replicas"):
+                model.fit(*rows(8), verbose=0)
         model = either.build(make)
         model.model.build([None, FEATURES])
         model.create_variables()

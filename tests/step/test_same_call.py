@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, rows
+from tests.support.either_keras import CLASSES, FEATURES, rows
 from tests.support.processes import processes_of
 from tfbert.errors import UsageError
 from tfbert.launch import worker_environments
@@ -19,9 +19,10 @@ DATA = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
 
 def tuner_of(either, *, units=8, activation="tanh", optimizer=None, compiled=None, layers=(), **options):
     kinds = either.layers
-    made = [kinds.Dense(units, activation=activation), *layers, kinds.Dropout(0.1), kinds.Dense(CLASSES)]
+    first = [kinds.Input([FEATURES]), kinds.Dense(units, activation=activation)]  # Weights are of no seed.
+    made = [*first, *layers, kinds.Dropout(0.1), kinds.Dense(CLASSES)]
     compiled = {"optimizer": optimizer or either.keras.optimizers.AdamW(0.1)} | (compiled or {})
-    return either.build(lambda: either.sequential(lambda: made), replicas=None, compiled=compiled, **options)
+    return either.build(lambda: either.keras.Sequential(made), replicas=None, compiled=compiled, **options)
 
 
 @pytest.fixture
@@ -137,6 +138,7 @@ either = Either(sys.argv[1])
 own = strategy.cluster_resolver.task_id
 def train(given=None, **options):
     with strategy.scope():
+        either.keras.utils.set_random_seed(1)
         tuner = tuner_of(either, **options)
         tuner.model.set_weights([(1 + own * weights) * each for each in tuner.model.get_weights()])
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)

@@ -173,11 +173,12 @@ def test_dropout_in_a_run_that_is_taken_up_again(either, tmp_path):
 
 def test_a_fit_after_one_that_was_restored(three, tmp_path):
     """Plain Keras begins it at the epoch where the first went on; here, of two, none is left."""
-    epochs = {}
+    kinds, epochs = three.keras.callbacks, {}
+    scores = kinds.LambdaCallback(on_train_begin=lambda logs: scores.model.evaluate(*rows(8), verbose=0))
     for name, train in (("plain", three.plain), ("ours", three.ours)):
         (backup := tmp_path / name).mkdir()
         (backup / "training_metadata.json").write_text('{"epoch": 2, "batch": 0}')  # As of a run that was killed.
-        callbacks = [three.keras.callbacks.BackupAndRestore(backup)]
+        callbacks = [kinds.BackupAndRestore(backup), scores]
         first = train(lambda: three.classifier(), replicas=1, epochs=3, callbacks=callbacks)
         assert len(first.history["loss"]) == 1
         epochs[name] = first.model.fit(*rows(40), epochs=2, verbose=0).epoch

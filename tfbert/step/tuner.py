@@ -111,6 +111,8 @@ class Tuner(Step):
 
     def create_variables(self) -> None:
         """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
+        # First, so that a second `fit` is refused, too.
+        refusals.check_layers(self.model, self.gradient_accumulation_steps, self._parts.keras.layers.RNN)
         num_replicas = self.distribute_strategy.num_replicas_in_sync
         self._dropout = self._parts.keyed(self.model, self.gradient_accumulation_steps * num_replicas)
         self._untracked("_trained", list(self.model.trainable_variables))
@@ -118,7 +120,6 @@ class Tuner(Step):
         self._trace_anew()
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        refusals.check_layers(self.model, self.gradient_accumulation_steps, self._parts.keras.layers.RNN)
         with tf.init_scope():
             if not getattr(self.optimizer, "built", False):
                 self.optimizer.build(self._trained)

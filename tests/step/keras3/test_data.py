@@ -81,6 +81,7 @@ def test_classes(of_numbers, wrong):
         ({"pos": 2.0}, {}, r"from 0 to 2, their weights. Received: class_weight={'pos': 2.0}, with 'pos'"),
         ({0: 1.0, 3: 2.0}, {}, "from 0 to 2, their weights. .* with 3"),
         ([1.0, 2.0, 3.0], {}, r"Received: class_weight=\[1.0, 2.0, 3.0\]"),
+        ({0: 2.0}, {"y": ["a"] * 40}, "takes the numbers of classes, from 0 to 2. Received: "),
         ({0: 2.0}, {"y": np.ones([40, 2], int)}, r"labels y, each of which is one class. Received: labels \[40, 2\]"),
         ({0: 2.0}, {"x": {"input_ids": np.ones([40, 2]), "labels": np.ones(40)}, "y": None}, "Received: no y"),
     ],
@@ -112,8 +113,9 @@ def test_weights_of_classes_in_data_sets(of_numbers, make):
         with pytest.raises(ValueError, match=message):
             of_numbers.fit(make(data), class_weight={0: 2.0})
     binary, categorical = keras.losses.BinaryCrossentropy(), keras.losses.CategoricalCrossentropy()
-    with pytest.raises(ValueError, match="of several"):
-        check_rows({"x": make((x, several % 2)), "class_weight": {0: 2.0}}, None, binary)
+    for loss in (binary, "bce"):
+        with pytest.raises(ValueError, match="of several"):
+            check_rows({"x": make((x, several % 2)), "class_weight": {0: 2.0}}, None, loss)
     check_rows({"x": make((x, np.eye(3)[y])), "class_weight": {0: 2.0}}, None, categorical)
 
 
@@ -141,6 +143,8 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")
     for labels, weight in ((y, {np.float32(0): 1.0, 2.0: 2.0}), (np.full([40, 3], 0.3333, np.float32), {0: 1.0})):
         check_rows({"x": x, "y": labels, "class_weight": weight}, of_numbers.model, None)
+    one_hot = pytest.importorskip("pandas").DataFrame(np.eye(3)[y])
+    check_rows({"x": x, "y": one_hot, "class_weight": {0: 1.0}}, of_numbers.model, keras.losses.BinaryCrossentropy())
     for outputs in (1, 2):  # Two, of three ordered classes.
         check_rows({"x": x, "y": y, "class_weight": {2: 2.0}}, THREE.classifier(outputs=outputs), "mse")
     check_rows({"x": x, "y": 2 * (y > 0) - 1, "class_weight": {-1: 1.0, 1: 2.0}}, THREE.classifier(outputs=1), "hinge")

@@ -220,7 +220,7 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
     kind, function = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
     is_name = isinstance(loss, str) and loss in (kind.__name__, function.__name__)
     is_sparse = is_name or isinstance(loss, kind) or loss is function
-    _check_class_weight(given, num_classes, is_sparse, is_binary="binary" in str(loss).lower())
+    _check_class_weight(given, num_classes, is_sparse, "binary" in str(loss).lower() or loss in ("bce", "BCE"))
     rows, validation = [("x, y", given.get("x"), given.get("y"))], given.get("validation_data")
     if isinstance(validation, (tuple, list)) and len(validation) > 1:
         rows.append(("validation_data", *validation[:2]))
@@ -237,16 +237,17 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
             _check_classes(name, labels, num_classes, getattr(loss, "ignore_class", None), ignores)
 
 
-def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool, *, is_binary: bool) -> None:
+def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool, is_binary: bool) -> None:
     weight, x, y = given.get("class_weight"), given.get("x"), given.get("y")
     if weight is None:
         return
     if isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec if isinstance(x, tf.data.Dataset) else x[0])
-    labels = np.asarray(y) if _is_column(y) else np.empty(0)
+    labels = np.asarray(y) if _is_column(y) or hasattr(y, "columns") else np.empty(0)
     shape = list(getattr(y, "shape", None) or labels.shape)
     is_wide = len(shape) > 1 and shape[-1] != 1
-    is_other = (abs(np.sum(labels, axis=-1) - 1) > 0.01).any() if labels.size else is_binary  # Of data sets, not known.
+    # The labels of a tf.data.Dataset are not known.
+    is_other = (abs(np.sum(labels, axis=-1) - 1) > 0.01).any() if is_wide and labels.size else is_binary
     has_several = is_wide and (is_sparse or is_other)
     if has_several or (y is None and isinstance(x, dict)):
         received = f"labels {shape} of several" if has_several else "no y"
