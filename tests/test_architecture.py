@@ -73,7 +73,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 684,
-    "bert": 938,
+    "bert": 936,
     "commandline": 392,
     "config": 1538,
     "corpus": 1799,
@@ -82,12 +82,12 @@ MOST_LINES = {
     "doors": 687,
     "launch": 299,
     "model": 2002,
-    "modes": 937,
+    "modes": 941,
     "output": 634,
     "python": 274,
     "report": 896,
     "step": 2598,
-    "tasks": 5307,
+    "tasks": 5308,
     "tokens": 1013,
     "train": 1396,
 }
