@@ -5,17 +5,18 @@ import pytest
 import tensorflow as tf
 
 from tests.support.cases import SLOW, slow
-from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows
+from tests.support.either_keras import (
+    CLASSES,
+    FEATURES,
+    Either,
+    apart,
+    in_batch_negatives,
+    root_of_the_mean,
+    rows,
+    scores_of_pairs,
+)
 
 SAME = 1e-5
-
-
-def scores_of_pairs(outputs):
-    return tf.matmul(outputs, outputs, transpose_b=True)
-
-
-def in_batch_negatives(labels, outputs):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), scores_of_pairs(outputs))
 
 
 def supervised_contrastive(labels, outputs):
@@ -204,10 +205,6 @@ def largest(either):
             return tf.convert_to_tensor(self.value)
 
     return Largest
-
-
-def root_of_the_mean(labels, outputs):
-    return tf.sqrt(tf.reduce_mean((tf.cast(tf.reshape(labels, [-1, 1]), tf.float32) - outputs) ** 2))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import importlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfbert
 from tests.support.cases import quick
@@ -195,3 +196,15 @@ def apart(one, other):
     """The largest difference of two runs' weights, or of two lists of weights."""
     pairs = zip(getattr(one, "weights", one), getattr(other, "weights", other), strict=True)
     return max(np.abs(first - second).max() for first, second in pairs if first.dtype.kind in "fiu" and first.size)
+
+
+def scores_of_pairs(outputs):
+    return tf.matmul(outputs, outputs, transpose_b=True)
+
+
+def in_batch_negatives(labels, outputs):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), scores_of_pairs(outputs))
+
+
+def root_of_the_mean(labels, outputs):
+    return tf.sqrt(tf.reduce_mean((tf.cast(tf.reshape(labels, [-1, 1]), tf.float32) - outputs) ** 2))

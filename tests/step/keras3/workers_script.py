@@ -17,8 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfbert
-from tests.step.test_comparisons import in_batch_negatives, root_of_the_mean
-from tests.support.either_keras import CLASSES, FEATURES, Either, rows
+from tests.support.either_keras import CLASSES, FEATURES, Either, in_batch_negatives, root_of_the_mean, rows
 from tests.support.keras_hub import bert, texts
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE
 
