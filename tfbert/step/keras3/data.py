@@ -243,14 +243,14 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
         return
     if isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec if isinstance(x, tf.data.Dataset) else x[0])
-    labels = np.asarray(y) if _is_column(y) or hasattr(y, "columns") else np.empty(0)
+    labels = np.asarray(y) if _is_column(y) or hasattr(y, "columns") else np.empty(0)  # Of a tf.data.Dataset unknown.
     shape = list(getattr(y, "shape", None) or labels.shape)
     is_wide = len(shape) > 1 and shape[-1] != 1
-    # The labels of a tf.data.Dataset are not known.
     is_other = (abs(np.sum(labels, axis=-1) - 1) > 0.01).any() if is_wide and labels.size else is_binary
     has_several = is_wide and (is_sparse or is_other)
     if has_several or (y is None and isinstance(x, dict)):
-        received = f"labels {shape} of several" if has_several else "no y"
+        of_several = "of several" if is_sparse or labels.size else "that may be of several"
+        received = f"labels {shape} {of_several}" if has_several else "no y"
         rule = "class_weight weighs rows by their labels y, each of which is one class"
         raise ValueError(f"{rule}. Received: {received}. Pass y, or sample_weight of the rows or of the labels' shape.")
     count = (shape[-1] if is_wide else num_classes) or 0
