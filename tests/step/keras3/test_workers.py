@@ -32,7 +32,8 @@ def run(out, *arguments, is_alone=False, status=0):
     launcher = [] if is_alone else ["-m", "tfbert.launch", "--num_workers=2", "--grace_seconds=5", "--"]
     command = [sys.executable, *launcher, str(SCRIPT), str(out), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, cwd=out)
+    # The grid took 500 seconds on a slow machine.
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, cwd=out)
     assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
     return [json.loads(path.read_text()) for path in sorted(out.glob("*.json"))]
 
