@@ -177,8 +177,8 @@ class FineTuner(Tuner, keras.Model):
         return given
 
     def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        # Else that of an earlier `fit` with BackupAndRestore; `evaluate` in a callback, once it is restored, leaves it.
-        self._initial_epoch = None if name == "fit" else self._initial_epoch
+        if name == "fit":  # Alone: a callback that evaluates leaves what was restored.
+            private.forget_restored_epoch(self)
         strategy, callbacks = self.distribute_strategy, given.get("callbacks")
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)

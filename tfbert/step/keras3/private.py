@@ -173,3 +173,8 @@ class GivenSeed(keras.random.SeedGenerator):
     def next(self, ordered: bool = True) -> tf.Tensor:
         """The seed."""
         return self._seed
+
+
+def forget_restored_epoch(model: keras.Model) -> None:
+    """The next `fit` begins at its own first epoch: Keras keeps what `BackupAndRestore` set in an earlier one."""
+    model._initial_epoch = None
