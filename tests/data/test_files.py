@@ -577,8 +577,8 @@ NO_ROWS = {
 @pytest.mark.parametrize("indent", [None, 1])
 def test_json_of_other_forms_is_one_line(write, case, indent):
     value, message = NO_ROWS[case]
-    if indent and case in ("doccano", "several labels"):
-        return  # These have an object a line.
+    if indent and case in ("doccano", "several labels"):  # These have an object a line.
+        message = "an object with 'id', 'text', 'label'. Convert|an object with 'text', 'label'. Convert"
     with refused(message):
         read_file(write("a.json", json.dumps(value, indent=indent)))
 

@@ -173,7 +173,7 @@ def test_several_inputs_are_no_rows(kind):
 
     x, fit = kind([np.zeros([8, 3]), np.zeros([8, 2])]), {"compiled": {"loss": [THREE.loss(), THREE.loss()]}}
     THREE.ours(make, (x, [np.zeros(8, int), np.ones(8, int)]), replicas=1, **fit)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="cardinality"):
         THREE.ours(make, (x, [np.zeros(7, int), np.ones(7, int)]), replicas=1, **fit)
 
 
