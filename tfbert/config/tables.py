@@ -33,7 +33,6 @@ class TaskFacts:
         demo_epochs: Epochs on the built-in data, whose models may start from random weights.
         has_classes: Whether it gives classes, which can be named and weighted.
         has_windows: Whether long inputs are cut into windows, whose sizes go with the length of rows.
-        of_words: Whether an example is a list of words, each with its label.
         of_records: Whether it trains on records of a corpus, by a command of its own.
     """
 
@@ -43,7 +42,6 @@ class TaskFacts:
     demo_epochs: float = 3.0
     has_classes: bool = False
     has_windows: bool = False
-    of_words: bool = False
     of_records: bool = False
 
 
@@ -64,7 +62,7 @@ TASKS = {
         has_classes=True,
     ),
     "token_classification": TaskFacts(
-        metrics=_names("f1 precision recall accuracy loss"), demo_epochs=10.0, has_classes=True, of_words=True
+        metrics=_names("f1 precision recall accuracy loss"), demo_epochs=10.0, has_classes=True
     ),
     "question_answering": TaskFacts(
         metrics=_names("f1 exact_match exact best_f1 best_exact"),
