@@ -36,23 +36,26 @@ Read = Callable[[Source], Table]
 """Reads what an option names, as the task does."""
 
 
-def read_training_tables(config: DataConfig, task: str, read: Read[Table]) -> tuple[dict[str, Table], tuple[str, ...]]:
+def read_training_tables(config: DataConfig, task: str, read: Read[Table], notes: list[str]) -> dict[str, Table]:
     """Reads what a run trains and is evaluated on.
 
     Args:
         config: Names a data set, or files.
         task: Whose built-in data these may be.
         read: Reads one set.
+        notes: Receives those of the tables, and whether nothing is evaluated during training.
 
     Returns:
-        Tables by name, `train` first, then `validation...`, then `test`; and what the user should know, one line each.
+        Tables by name, `train` first, then `validation...`, then `test`.
 
     Raises:
         UsageError: for data that does not exist or cannot be read.
     """
     tables = _tables(config, task, read, with_train=True)
-    is_evaluated = config.has_validation_data or not config.uses_files
-    return tables, () if is_evaluated else ("no validation_file: nothing is evaluated during training",)
+    if config.uses_files and not config.has_validation_data:
+        notes.append("no validation_file: nothing is evaluated during training")
+    notes += [line for table in tables.values() for line in table.notes]
+    return tables
 
 
 def read_labelled_tables(

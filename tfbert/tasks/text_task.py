@@ -212,8 +212,9 @@ def load_texts(
     Raises:
         UsageError: for data that cannot be read, or does not fit together.
     """
-    tables, found = read_training_tables(config, name, read)
-    train, notes = tables["train"], list(found)
+    notes: list[str] = []
+    tables = read_training_tables(config, name, read, notes)
+    train = tables["train"]
     for other in tables.values():
         if len(other.text_columns) != len(train.text_columns):
             raise UsageError(
@@ -223,7 +224,7 @@ def load_texts(
             )
     task = choose(train, notes)
     for table in tables.values():
-        notes += [*table.notes, *about_empty(table.name, table.text, table.text_pair)]
+        notes += about_empty(table.name, table.text, table.text_pair)
     sets = hold_out(
         {name: task.examples(table) for name, table in tables.items()},
         config,
@@ -231,9 +232,8 @@ def load_texts(
         lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
         task.strata,
     )
-    data = data_of(task, sets, notes, config)
-    about = (line for examples in data.sets.values() for line in task.about_labels(examples))
-    return dataclasses.replace(data, notes=(*data.notes, *about))
+    notes += [line for name, part in sets.items() if name != "train" for line in task.about_labels(part)]
+    return data_of(task, sets, notes, config)
 
 
 def shown_text(examples: TextExamples, labels: Sequence[str], predictions: Sequence[str], row: int) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def check(table):
     assert table.contexts == [CONTEXT, "Other words."]
     assert table.context_of.dtype == np.int32 and table.context_of.tolist() == [0, 0, 1]
     assert table.answers == [(("Oslo", 15),), (("Rome", 34), ("in Rome", 31)), (("Other", 0),)]
-    assert table.notes == () and training_questions(table) is table
+    assert table.notes == () and training_questions(table, []) is table
 
 
 FILES = {
@@ -126,7 +126,7 @@ def test_questions_without_an_answer(write):
         read_questions(path)
     table = read_questions(path, version_2_with_negative=True)
     assert table.answers == [(("Oslo", 15),), (), ()]
-    assert training_questions(table) is table
+    assert training_questions(table, []) is table
 
 
 def test_answers_that_are_not_known(write):
@@ -154,20 +154,20 @@ def test_an_answer_elsewhere_is_counted_and_evaluated_but_not_trained_on(write):
     table = read_questions(path, version_2_with_negative=True)
     expected = "5 of 7 answers are not in their context at answer_start: ids 'late', 'one of two', 'nowhere', "
     assert len(table) == 7 and table.notes == (f"{path}: {expected}'negative', 'beyond'",)
-    sound = training_questions(table)
+    notes = []
+    sound = training_questions(table, notes)
     assert sound.ids == ["right", "one of two", "none"]
     assert sound.answers == [(("Oslo", 15),), (("Rome", 34),), ()]
-    assert sound.notes == (
-        *table.notes,
+    assert notes == [
         f"{path}: 5 answers that are not at answer_start are left out of training; "
-        "questions left out because no answer remains: 4 of 7",
-    )
+        "questions left out because no answer remains: 4 of 7"
+    ]
     twice = [question(f"{number}", answers=[("Paris", 0), ("Rome", 0)]) for number in range(8)]
     table = read_questions(write("b.json", json.dumps(nested((CONTEXT, twice)))))
     (note,) = table.notes
     assert "16 of 16 answers" in note and note.endswith(": ids '0', '1', '2', '3', '4' and 3 more")
     with pytest.raises(UsageError, match=r"none of 8 questions has one\. Repair the file: answer_start = "):
-        training_questions(table)
+        training_questions(table, [])
 
 
 # --- Bad input -----------------------------------------------------------------------------------------------------

@@ -697,17 +697,13 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
 def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads questions with their choices."""
-    own_notes: list[str] = []
-    task = MultipleChoice(options.choosing)
-    sets, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
-    own_notes += [line for part in sets.values() for line in part.notes]
+    task, notes = MultipleChoice(options.choosing), []
+    sets = read_training_tables(config, task.name, lambda source: task.read(source, config), notes)
 
     def groups(train: ChoiceExamples) -> np.ndarray:  # Of one context; without contexts, of equal questions.
         return equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
 
-    sets = hold_out(sets, config, own_notes, groups)
-    notes = (*notes, *own_notes)
-    return data_of(task, sets, notes, config)
+    return data_of(task, hold_out(sets, config, notes, groups), notes, config)
 
 
 class ChoiceRows(prediction.ServedModel):

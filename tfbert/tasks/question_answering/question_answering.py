@@ -713,17 +713,13 @@ def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> lis
 
 def load_questions(config: DataConfig, options: tasks.TaskOptions) -> TaskData:
     """Reads questions about contexts, with their answers."""
-    own_notes: list[str] = []
-    task = QuestionAnswering.of_options(options.answering)
-    task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, own_notes)
-    sets, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
+    task, notes = QuestionAnswering.of_options(options.answering), []
+    task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, notes)
+    sets = read_training_tables(config, task.name, lambda source: task.read(source, config), notes)
     sets = hold_out(
-        sets, config, own_notes, lambda train: equal(train.contexts[place].strip() for place in train.context_of)
+        sets, config, notes, lambda train: equal(train.contexts[place].strip() for place in train.context_of)
     )
-    if config.validation_split is not None:
-        sets["validation"] = dataclasses.replace(sets["validation"], notes=())
-    sets["train"] = squad.training_questions(sets["train"])
-    notes = (*notes, *own_notes, *(line for part in sets.values() for line in part.notes))
+    sets["train"] = squad.training_questions(sets["train"], notes)
     return data_of(task, sets, notes, config)
 
 

@@ -101,9 +101,9 @@ def _aligned(examples: QuestionExamples) -> list[tuple[Answer, ...]]:
     ]
 
 
-def training_questions(examples: QuestionExamples) -> QuestionExamples:
+def training_questions(examples: QuestionExamples, notes: list[str]) -> QuestionExamples:
     """The questions to train on: only answers that are at their `answer_start`, and only questions that have such an
-    answer or are impossible. A note says what was left out.
+    answer or are impossible. `notes` receives what was left out.
 
     Raises:
         UsageError: where no question is left.
@@ -118,11 +118,11 @@ def training_questions(examples: QuestionExamples) -> QuestionExamples:
         todo = "Repair the file: answer_start = context.find(text) looks for it."
         raise UsageError(f"{rule}. Received: {received}. {todo}")
     num_bad = sum(map(len, examples.answers)) - sum(map(len, sound))
-    note = (
+    notes.append(
         f"{examples.name}: {num_bad:,} answers that are not at answer_start are left out of training; questions left "
         f"out because no answer remains: {len(examples) - len(kept):,} of {len(examples):,}"
     )
-    return dataclasses.replace(examples, answers=sound, notes=(*examples.notes, note)).take(kept)
+    return dataclasses.replace(examples, answers=sound).take(kept)
 
 
 def filled_text(value: Any, what: str, where: str, *, strict: bool = True) -> str:

@@ -476,10 +476,10 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
 
 def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads sentences with a tag for each word."""
-    tables, notes = read_training_tables(
-        config, TokenClassification.name, lambda source: read_sentences(source, config)
+    notes: list[str] = []
+    tables = read_training_tables(
+        config, TokenClassification.name, lambda source: read_sentences(source, config), notes
     )
-    notes = [*notes, *(line for table in tables.values() for line in table.notes)]
     found = class_names(in_scheme("IOB2", in_usual_form(tables["train"], []), []))
     given = tuple(given_names(config))  # Unless another scheme has made others of them.
     task = TokenClassification(
