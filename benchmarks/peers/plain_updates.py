@@ -32,7 +32,7 @@ from transformers import AutoModelForSequenceClassification
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.batches.plan import FILL, batches_of_a_pool, exact_widths, plan_epoch  # noqa: E402
+from tfbert.batches.plan import FILL, batches_of_a_pool, plan_epoch  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
 from tfbert.data.labels import canonical  # noqa: E402
 
@@ -126,7 +126,7 @@ def planned(lengths: np.ndarray, args: argparse.Namespace, epoch: int) -> list[n
         seed=args.seed,
         epoch=epoch,
         group_by_length=True,
-        allowed_widths=exact_widths(lengths),
+        allowed_widths=np.arange(1, max(lengths) + 1),
     )
     return [batch[batch != FILL] for batch in plan.rows]
 

@@ -22,7 +22,7 @@ def lengths_of(count, longest=40, seed=0):
 
 def plan(lengths, batch=8, seed=1, epoch=0, grouped=True, widths=None):
     options = {"global_batch_size": batch, "seed": seed, "epoch": epoch, "group_by_length": grouped}
-    widths = plans.exact_widths(lengths) if widths is None else np.array(widths)
+    widths = np.arange(1, max(lengths) + 1) if widths is None else np.array(widths)
     return plans.plan_epoch(lengths, **options, allowed_widths=widths)
 
 
@@ -77,7 +77,7 @@ def test_few_examples_have_the_same_order_however_a_batch_is_split(count, planne
 @pytest.mark.parametrize("widths", [None, [10, 20, 40], [40], [64]])
 def test_each_width_is_the_smallest_allowed_that_holds_the_batch(widths, grouped):
     lengths = lengths_of(101)
-    allowed = plans.exact_widths(lengths) if widths is None else widths
+    allowed = np.arange(1, max(lengths) + 1) if widths is None else widths
     result = plan(lengths, grouped=grouped, widths=widths)
     assert result.widths.dtype == np.int32
     for rows, width in zip(result.rows, result.widths, strict=True):
@@ -104,21 +104,21 @@ def test_grouping_sorts_pools_of_shuffled_examples(count, size):
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
 def test_evaluation_goes_from_long_to_short_and_keeps_the_order_of_equals(dtype):
     lengths = np.array([3, 9, 3, 5, 9, 1, 3], dtype)
-    result = plans.plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=plans.exact_widths(lengths))
-    np.testing.assert_array_equal(result.rows, [[1, 4, 3], [0, 2, 6], [5, FILL, FILL]])
-    np.testing.assert_array_equal(result.widths, [9, 3, 1])
+    result = plans.plan_longest_first(lengths, lambda width: 3, 2)
+    assert [rows.tolist() for rows in result.rows] == [[1, 4, 3, 0, 2, 6], [5, FILL]]
+    np.testing.assert_array_equal(result.widths, [9, 1])
 
 
 def test_batches_by_tokens_are_as_large_as_they_may_be():
     lengths = np.array([3, 9, 3, 5, 9, 1, 3])
-    found = plans.plan_by_tokens(lengths, 10)
+    found = plans.plan_longest_first(lengths, lambda width: 10 // width)
     assert [rows.tolist() for rows in found.rows] == [[1], [4], [3, 0], [2, 6, 5]]
     np.testing.assert_array_equal(found.widths, [9, 9, 5, 3])
-    alone = plans.plan_by_tokens(lengths, 1).rows  # Each row is computed, however long.
+    alone = plans.plan_longest_first(lengths, lambda width: 1 // width).rows  # Each row is computed, however long.
     assert [len(rows) for rows in alone] == [1] * 7
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 129, 500).astype(np.uint16)
-    found = plans.plan_by_tokens(lengths, 2048)
+    found = plans.plan_longest_first(lengths, lambda width: 2048 // width)
     np.testing.assert_array_equal(np.concatenate(found.rows), np.argsort(-lengths.astype(int), kind="stable"))
     for rows, width in zip(found.rows[:-1], found.widths, strict=False):
         assert width == max(lengths[rows]) and len(rows) == 2048 // width

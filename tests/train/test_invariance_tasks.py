@@ -15,7 +15,7 @@ from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert import AnsweringConfig, DataConfig, TrainingConfig
 from tfbert.batches.pipeline import make_dataset
-from tfbert.batches.plan import BatchPlan, exact_widths, plan_epoch
+from tfbert.batches.plan import BatchPlan, plan_epoch
 from tfbert.bert.models import class_of
 from tfbert.config.tasks import TaskOptions
 from tfbert.step.updates import NO_DECAY
@@ -58,7 +58,7 @@ def encoded(tmp_path_factory):
 def plan_of(rows):
     """A whole batch and a ragged one."""
     lengths = rows.lengths if rows.lengths.ndim == 1 else rows.lengths.max(axis=1)
-    widths = exact_widths(lengths)
+    widths = np.arange(1, max(lengths) + 1)
     plan = plan_epoch(lengths, global_batch_size=BATCH, seed=3, epoch=0, group_by_length=True, allowed_widths=widths)
     last = plan.rows[-1].copy()
     last[5:] = -1

@@ -22,7 +22,7 @@ Which examples form a global batch does not depend on how it is split.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,7 +76,7 @@ class BatchPlan:
 
     Attributes:
         rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`; packed, a part's examples are
-            adjacent. Where batches have as many rows as make a number of tokens, a list of them.
+            adjacent. Those of `plan_longest_first` have unlike numbers of rows: a list.
         widths: int32 `[num_batches]`: the padded length of each batch, in tokens.
         epoch: Which pass over the examples this is: words are masked anew in each.
         starts: int32 `[num_batches, global_batch_size]`: where the example's `[CLS]` stands among its part's
@@ -218,26 +218,26 @@ def plan_pools(
         done = 0
 
 
-def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:
-    """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and padding is little."""
-    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
-    return as_plan(order, np.asarray(lengths)[order], global_batch_size, allowed_widths)
+def plan_longest_first(lengths: np.ndarray, rows_of: Callable[[int], int], num_replicas: int = 1) -> BatchPlan:
+    """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and padding is little.
 
-
-def plan_by_tokens(lengths: np.ndarray, most_tokens: int, num_replicas: int = 1) -> BatchPlan:
-    """As `plan_in_order_of_length`, with as many rows in each replica's share of a batch as have so many tokens
-    together, padding included; of a longer row, one."""
+    Args:
+        lengths: int `[num_examples]`, tokens of each example.
+        rows_of: For a batch's width, the most rows of each replica's share of it; 0 is taken as 1.
+        num_replicas: Shares of a batch. The last batch has as many rows as there are examples left, filled up to
+            equal shares.
+    """
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     rows, widths = [], []
     while len(order):
         widths.append(max(1, int(lengths[order[0]])))
-        batch, order = np.split(order, [num_replicas * max(1, most_tokens // widths[-1])])
+        batch, order = np.split(order, [num_replicas * max(1, rows_of(widths[-1]))])
         rows.append(np.pad(batch, (0, -len(batch) % num_replicas), constant_values=FILL))
     return BatchPlan(rows=rows, widths=np.array(widths, np.int32))
 
 
 def as_plan(
-    order: np.ndarray, lengths: np.ndarray, global_batch_size: int, allowed_widths: np.ndarray, epoch: int = 0
+    order: np.ndarray, lengths: np.ndarray, global_batch_size: int, allowed_widths: np.ndarray, epoch: int
 ) -> BatchPlan:
     """Cuts examples into batches, in their order.
 
@@ -255,11 +255,6 @@ def as_plan(
     longest = longest.reshape(num_batches, global_batch_size).max(axis=1)
     widths = allowed_widths[np.searchsorted(allowed_widths, longest)].astype(np.int32)
     return BatchPlan(rows=rows.reshape(num_batches, global_batch_size), widths=widths, epoch=epoch)
-
-
-def exact_widths(lengths: np.ndarray) -> np.ndarray:
-    """Every width up to the longest example: no batch is padded beyond its own longest text."""
-    return np.arange(1, max(1, int(np.max(lengths))) + 1)
 
 
 def few_widths(lengths: np.ndarray, max_widths: int) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.pipeline import INPUTS, EncodedExamples, padded_inputs
-from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_by_tokens, plan_in_order_of_length
+from tfbert.batches.plan import FILL, BatchPlan, plan_longest_first
 from tfbert.devices.workers import check_same, checksum
 from tfbert.measure import counted_alone, read_clock, timed_next
 from tfbert.private import distributed, let_go_of_traced_gradients, without_autotune
@@ -74,8 +74,10 @@ class Predictor:
         self._of_tokens = of_tokens
         self.batch_seconds: collections.deque[float] = collections.deque(maxlen=_BATCHES_TIMED)
         self.reset_clock()
-        self._tokens = None if rows_per_replica else _TOKENS_ON_GPU if self._has_gpu else _TOKENS
-        self._rows = (rows_per_replica or _ROWS) * strategy.num_replicas_in_sync
+        if not (self._has_gpu or self.is_one_cpu):
+            rows_per_replica = rows_per_replica or _ROWS
+        tokens = _TOKENS_ON_GPU if self._has_gpu else _TOKENS
+        self._rows_of = lambda width: rows_per_replica or tokens // width
 
         def predict_batch(inputs):
             outputs = strategy.run(lambda inputs: model(inputs, training=False), args=(inputs,))
@@ -126,12 +128,8 @@ class Predictor:
         chunks = iter(chunks)
 
         def hand_over() -> None:
-            replicas = self._strategy.num_replicas_in_sync
             for chunk in chunks:
-                if self._tokens and (self._has_gpu or self.is_one_cpu):
-                    plan = plan_by_tokens(np.asarray(_computed(chunk).lengths), self._tokens, replicas)
-                else:
-                    plan = _plan(chunk, batch_rows(self._rows, max(len(chunk), 1), replicas))
+                plan = plan_longest_first(_lengths(chunk), self._rows_of, self._strategy.num_replicas_in_sync)
                 plans.append((chunk, plan))
                 work.put((_computed(chunk), plan))
                 return
@@ -228,8 +226,7 @@ def direct_predictor(
 
     def outputs(examples: EncodedExamples | Chunk, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
         chunk = examples.tokens if isinstance(examples, EncodedExamples) else examples
-        num_batches = -(-max(len(chunk), 1) // rows)
-        plan = _plan(chunk, -(-max(len(chunk), 1) // num_batches))  # Batches of like size: hardly a row only fills.
+        plan = plan_longest_first(_lengths(chunk), lambda width: rows)
         batches = zip(plan.rows, plan.widths, strict=True)
         found = [predict(_inputs(_computed(chunk), *batch)) for batch in batches]
         return _joined(tf.nest.map_structure(lambda tensor: tensor.numpy(), found), chunk, plan, of_tokens)
@@ -261,9 +258,8 @@ def _computed(chunk: Chunk) -> Chunk:
     return chunk if len(chunk) or not isinstance(chunk, TokenIds) else _ANYTHING
 
 
-def _plan(chunk: Chunk, rows: int) -> BatchPlan:
-    lengths = np.asarray(_computed(chunk).lengths)
-    return plan_in_order_of_length(lengths, global_batch_size=rows, allowed_widths=exact_widths(lengths))
+def _lengths(chunk: Chunk) -> np.ndarray:
+    return np.asarray(_computed(chunk).lengths)
 
 
 def _check_same(chunk: Chunk | None, strategy: tf.distribute.Strategy) -> None:
