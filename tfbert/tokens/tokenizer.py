@@ -361,7 +361,7 @@ class BertTokenizer(Tokenizer):
         import tensorflow_text as tf_text
 
         self.vocab = tuple(vocab)
-        self._casing = {
+        self.casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
             "tokenize_chinese_chars": tokenize_chinese_chars,
@@ -394,7 +394,7 @@ class BertTokenizer(Tokenizer):
                 token_out_type=tf.int32,  # pyright: ignore[reportArgumentType] - the same class, imported from two places
                 no_pretokenization=True,
             )
-        self._kind = self.vocab, *self._casing.values()
+        self._kind = self.vocab, *self.casing.values()
 
     def __reduce__(self) -> tuple:
         return functools.partial(type(self), **self.casing), (self.vocab,), self.notes()  # Without what was traced.
@@ -402,12 +402,7 @@ class BertTokenizer(Tokenizer):
     @property
     def do_lower_case(self) -> bool:
         """Whether texts are lower-cased."""
-        return self._casing["do_lower_case"]
-
-    @property
-    def casing(self) -> dict[str, bool | None]:
-        """`do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, as the constructor takes them."""
-        return dict(self._casing)
+        return self.casing["do_lower_case"]
 
     @property
     def file(self) -> tuple[str, str]:
@@ -468,7 +463,7 @@ class BertTokenizer(Tokenizer):
         Returns:
             int32 [n, None] ids without special tokens.
         """
-        return self._wordpiece.tokenize(_words(normalize(text, **self._casing))).merge_dims(-2, -1)  # pyright: ignore[reportReturnType]
+        return self._wordpiece.tokenize(_words(normalize(text, **self.casing))).merge_dims(-2, -1)  # pyright: ignore[reportReturnType]
 
     def tokenize_with_offsets(self, text: tf.Tensor) -> Pieces:
         """Splits texts into wordpieces and finds the characters of each. Works wherever `tokenize` does.
@@ -480,8 +475,8 @@ class BertTokenizer(Tokenizer):
             The ids of `tokenize`, and for each piece and each word its characters in `text`.
         """
         with tf.device("CPU:0"):  # In a SavedModel too: there is too little work for a GPU.
-            normalized = normalize(text, **self._casing)
-            return find_pieces(text, normalized, _words(normalized), self._wordpiece, self.unk_id, self._casing)
+            normalized = normalize(text, **self.casing)
+            return find_pieces(text, normalized, _words(normalized), self._wordpiece, self.unk_id, self.casing)
 
     def __call__(
         self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int = 0, **options: Any
@@ -546,7 +541,7 @@ class BertTokenizer(Tokenizer):
             "tokenizer_class": "BertTokenizer",
         }
         fast: Any = Fast(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
-        fast.normalizer = normalizers.BertNormalizer(**{NORMALIZER_NAMES[name]: v for name, v in self._casing.items()})
+        fast.normalizer = normalizers.BertNormalizer(**{NORMALIZER_NAMES[name]: v for name, v in self.casing.items()})
         fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         fast.post_processor = processors.TemplateProcessing(
             "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", self.cls_id), ("[SEP]", self.sep_id)]
@@ -555,7 +550,7 @@ class BertTokenizer(Tokenizer):
         if fills_masks:
             fast.add_special_tokens(["[MASK]"])
         return {
-            "tokenizer_config.json": dict(sorted((config | self._casing | names).items())),
+            "tokenizer_config.json": dict(sorted((config | self.casing | names).items())),
             "special_tokens_map.json": names,
             TOKENIZER_JSON: json.loads(fast.to_str()),
             **dict([self.file]),
