@@ -198,8 +198,8 @@ def quoted(label: str) -> str:
     return repr(label if len(label) <= 60 else f"{label[:57]}...")
 
 
-def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
-    """A line if some labels are almost the same.
+def doubts_of(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
+    """Lines if some labels are almost the same, or hardly occur.
 
     Args:
         names: The labels.
@@ -207,13 +207,20 @@ def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[
         what: What messages call several labels.
     """
     groups: dict[str, list[str]] = {}
+    out, rare = [], []
     for name, count in zip(names, counts, strict=True):
         key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
         key = str(decimal.Decimal(key).normalize()) if is_number(key) else key
         groups.setdefault(key, []).append(f"{name!r} ({counted(count, 'example')})")
-    alike = [", ".join(group) for group in groups.values() if len(group) > 1]
-    how = "in case or space, or write one number in two ways"
-    return [f"{what} that differ only {how}: {_first_few(alike, '; ')}"] if alike else []
+        if count < FEW_EXAMPLES:
+            rare.append(f"{name!r} ({count})")
+    if alike := [", ".join(group) for group in groups.values() if len(group) > 1]:
+        how = "in case or space, or write one number in two ways"
+        out.append(f"{what} that differ only {how}: {_first_few(alike, '; ')}")
+    if rare:
+        few = f"{len(rare):,} of {len(counts):,} {what} with fewer than {FEW_EXAMPLES} training examples"
+        out.append(f"{few}: {_first_few(rare)}")
+    return out
 
 
 def all_alike(
@@ -235,17 +242,6 @@ def all_alike(
     return [
         f"{name}: all {len(labels):,} {things} get the {what} {quoted(names[predicted[0]])}: the model tells no {what} "
         "from another so far; train longer, or try --class_weights=balanced"
-    ]
-
-
-def rare_ones(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
-    """A line if some labels hardly occur; see `look_alikes`."""
-    pairs = zip(names, counts, strict=True)
-    rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
-    if not rare:
-        return []
-    return [
-        f"{len(rare):,} of {len(counts):,} {what} with fewer than {FEW_EXAMPLES} training examples: {_first_few(rare)}"
     ]
 
 

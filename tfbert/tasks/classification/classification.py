@@ -289,14 +289,14 @@ class Classification(OneLabelTask):
     def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""
         counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
-        out = classes.look_alikes(self.label_names, counts, "classes")
+        out = classes.doubts_of(self.label_names, counts, "classes")
         if (label := classes.several_in_one(self.label_names)) is not None:
             out.append(
                 f"{classes.quoted(label)} looks like several labels in one, but each label is taken as a class of its "
                 f"own: {classes.shortened(self.label_names, 3)}; give each text one label, or pass "
                 "--task=multi_label_classification"
             )
-        return out + classes.rare_ones(self.label_names, counts, "classes")
+        return out
 
     def head(self) -> Head:
         return Head(labels=self.label_names, has_names=True, problem_type="single_label_classification")

@@ -353,9 +353,7 @@ class MultiLabelClassification(text_task.TextTask):
     def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Labels whose names are almost the same, that hardly any text has, or all have; texts without any."""
         counts = examples.labels.sum(axis=0, dtype=np.int64).tolist()
-        out = classes.look_alikes(self.label_names, counts, "labels") + classes.rare_ones(
-            self.label_names, counts, "labels"
-        )
+        out = classes.doubts_of(self.label_names, counts, "labels")
         if everywhere := [name for name, n in zip(self.label_names, counts, strict=True) if n == len(examples)]:
             out.append(f"labels that every training example has: {', '.join(map(repr, everywhere[:5]))}")
         if (examples.labels.sum(axis=1) == 1).all():
