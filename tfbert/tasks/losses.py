@@ -48,18 +48,27 @@ def asked_weights(training: TrainingConfig | None, balanced: np.ndarray, what: s
     return np.asarray(weights, np.float32)
 
 
-class SmoothedCrossEntropy(keras.losses.Loss):
-    """Cross-entropy of logits with integer labels, with label smoothing.
-
-    The target of class c is `(1 - label_smoothing) [c = label] + label_smoothing / num_classes` (Szegedy et al. 2016).
+class Smoothed(keras.losses.Loss):
+    """A loss that may smooth labels.
 
     Args:
-        label_smoothing: The share of each label that is spread over all classes, 0 or more and below 1.
+        label_smoothing: The share of each label that is spread over all that it could be, 0 or more and below 1.
     """
 
     def __init__(self, label_smoothing: float = 0.0, **kwargs):
-        super().__init__(name="cross_entropy", **kwargs)
+        super().__init__(**kwargs)
         self.label_smoothing = label_smoothing
+
+    def get_config(self) -> dict:
+        """The constructor's arguments."""
+        return super().get_config() | {"label_smoothing": self.label_smoothing}
+
+
+class SmoothedCrossEntropy(Smoothed):
+    """Cross-entropy of logits with integer labels, with label smoothing.
+
+    The target of class c is `(1 - label_smoothing) [c = label] + label_smoothing / num_classes` (Szegedy et al. 2016).
+    """
 
     def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """float32 `[rows]` from integers `[rows]` or `[rows, 1]` and logits `[rows, num_classes]`; or `[rows, width]`
@@ -74,25 +83,14 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             loss = (1 - self.label_smoothing) * loss + self.label_smoothing * uniform
         return loss
 
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {"label_smoothing": self.label_smoothing}
-
 
 class SpanCrossEntropy(keras.losses.Loss):
     """The mean of two cross-entropies: for the start of a span, and for its end (Devlin et al. 2018)."""
-
-    def __init__(self, **kwargs):
-        super().__init__(name="span_cross_entropy", **kwargs)
 
     def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """float32 `[rows]` from integers `[rows, 2]`, the first and last token, and logits `[rows, width, 2]`."""
         by_place, labels = tf.transpose(logits, [0, 2, 1]), tf.cast(labels, tf.int32)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, by_place), axis=1)
-
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {}
 
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]

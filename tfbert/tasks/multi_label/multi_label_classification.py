@@ -14,7 +14,6 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -29,7 +28,7 @@ from tfbert.model.files import OWN_FIELD, BertConfig
 from tfbert.model.head import Head
 from tfbert.tasks import classes, text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData, Training
-from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
+from tfbert.tasks.losses import HeadStart, Smoothed, asked_weights, base_rate
 from tfbert.tasks.metrics import by_row, ratios
 from tfbert.tasks.multi_label.table import SetReader
 from tfbert.tasks.tables import read_labelled_tables
@@ -227,20 +226,13 @@ def positive_weights(training: TrainingConfig | None, labels: np.ndarray) -> np.
     return asked_weights(training, np.maximum(len(labels) - having, 1) / np.maximum(having, 1), "labels")
 
 
-class MeanBinaryCrossEntropy(keras.losses.Loss):
+class MeanBinaryCrossEntropy(Smoothed):
     """The mean over a row's labels of the binary cross-entropy of their logits.
 
     Without weights and smoothing it is PyTorch's `BCEWithLogitsLoss` of a row; with weights alone, that with
     `pos_weight`. With smoothing the target of a label is `1 - label_smoothing / 2` where the row has it and
     `label_smoothing / 2` where not, and the weight is that of the whole term.
-
-    Args:
-        label_smoothing: The share of each label that is spread over having it and not, 0 or more and below 1.
     """
-
-    def __init__(self, label_smoothing: float = 0.0, **kwargs):
-        super().__init__(name="mean_binary_cross_entropy", **kwargs)
-        self.label_smoothing = label_smoothing
 
     def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """float32 `[rows]` from float32 `[rows, num_labels]`: the weight of each label that a row has, 0 for each that
@@ -252,10 +244,6 @@ class MeanBinaryCrossEntropy(keras.losses.Loss):
         targets = tf.where(has, 1 - smoothing / 2, smoothing / 2)
         terms = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
         return tf.reduce_mean(tf.where(has, labels, 1) * terms, axis=-1)
-
-    def get_config(self) -> dict:
-        """The constructor's arguments."""
-        return {"label_smoothing": self.label_smoothing}
 
 
 _NOTED = "label_threshold"
