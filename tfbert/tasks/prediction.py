@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TextIO, TypeV
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.pipeline import EncodedExamples, MaskedRecords, PaddedRows, TokenTensors, padded_inputs_in_graph
+from tfbert.batches.pipeline import EncodedExamples, MaskedRecords, TokenTensors, padded_inputs_in_graph
 from tfbert.bert.layers import fix_kernels
 from tfbert.config.data import TYPED_TEXTS
 from tfbert.config.modes import PredictConfig
@@ -725,23 +725,18 @@ class ServedModel(tf.Module):
         is_sound = tf.reshape(error == "", [-1, *[1] * len(of_row)])
         return self.answer_ids(tf.where(is_sound, logits, float("nan"))) | {"error": error}
 
-    def token_logits(self, tokens: TokenTensors) -> tf.Tensor:
-        """The logits of all tokens of some rows, as a `Predictor` gives them: float32 `[tokens, labels]`, in
-        the order of `tokens.flat`."""
-        return self._kept_logits(tokens, lambda logits, padded: tf.boolean_mask(logits, padded.is_token))
-
-    def row_logits(self, tokens: TokenTensors) -> tf.Tensor:
-        """The logits of some rows, any number: float32 `[rows, labels]`."""
-        return self._kept_logits(tokens, lambda logits, padded: logits)
-
-    def _kept_logits(self, tokens: TokenTensors, keep: Callable[[tf.Tensor, PaddedRows], tf.Tensor]) -> tf.Tensor:
-        head: Any = self._model.task.head()
+    def logits_of(self, tokens: TokenTensors) -> tf.Tensor:
+        """The logits of some rows, any number, as a `Predictor` gives them: float32 `[rows, labels]`; or where the task
+        reads tokens, `[tokens, labels]`, in the order of `tokens.flat`."""
+        task: Any = self._model.task
 
         def compute(rows: tf.Tensor) -> tf.Tensor:
             padded = padded_inputs_in_graph(tokens, rows, tf.reduce_max(tf.gather(tokens.lengths, rows)))
-            return keep(self._model.logits(padded.inputs), padded)
+            logits = self._model.logits(padded.inputs)
+            return tf.boolean_mask(logits, padded.is_token) if task.reads_tokens else logits
 
-        return in_parts(compute, tf.range(tf.size(tokens.lengths)), _ROWS_AT_ONCE, tf.zeros([0, len(head.labels)]))
+        none = tf.zeros([0, len(task.head().labels)])
+        return in_parts(compute, tf.range(tf.size(tokens.lengths)), _ROWS_AT_ONCE, none)
 
 
 def in_parts(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor, at_once: Any, none: tf.Tensor) -> tf.Tensor:

@@ -368,7 +368,7 @@ class TextClassifier(prediction.ServedModel):
         ids, second_start, windows = tokenizer.rows(*texts, max_seq_length=self._model.max_seq_length)
         tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id)
         if tokenizer.long_texts == "windows":
-            logits = tf.math.segment_mean(self.row_logits(tokens), tf.repeat(tf.range(tf.size(windows)), windows))
+            logits = tf.math.segment_mean(self.logits_of(tokens), tf.repeat(tf.range(tf.size(windows)), windows))
         else:
             rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
             logits = self._model.logits(rows.inputs)

@@ -915,7 +915,7 @@ class QuestionAnswerer(prediction.ServedModel):
                 tf.range(tf.size(context, tf.int64)),
                 **self._model.task.sizes(self._model.max_seq_length),
             )
-        logits = self.token_logits(windows.tokens)
+        logits = self.logits_of(windows.tokens)
         with tf.device("CPU:0"):
             error, logits = prediction.without_endless(error, logits, windows.tokens, windows.example)
             most, longest = (min(size, tf.int32.max) for size in (options.n_best_size, options.max_answer_length))

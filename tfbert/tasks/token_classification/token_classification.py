@@ -683,7 +683,7 @@ class Tagger(prediction.ServedModel):
         with tf.device("CPU:0"):
             pieces = tokenizer.tokenize_with_offsets(text)
             rows = text_rows_in_graph(tokenizer, pieces, self._model.max_seq_length)
-        logits = self.token_logits(rows.tokens)
+        logits = self.logits_of(rows.tokens)
         with tf.device("CPU:0"):
             error, logits = prediction.without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.sentence)
             task, texts = self._model.task, pieces.word_starts.value_rowids()
