@@ -15,11 +15,11 @@ import collections
 import contextlib
 import difflib
 import functools
-import importlib
 import inspect
 import itertools
 import json
 import pathlib
+import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
@@ -443,8 +443,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
 
 def verb_of(config: Config) -> Callable[..., Any]:
     """What a configuration's mode does, imported now."""
-    module, _, function = command_of(config).verbs[config.mode].partition(":")
-    return getattr(importlib.import_module(f"tfbert.modes.{module}"), function)
+    return pkgutil.resolve_name(f"tfbert.modes.{command_of(config).verbs[config.mode]}")
 
 
 def parse(command: Command, argv: list[str], mode: str = "") -> Config:

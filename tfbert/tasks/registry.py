@@ -7,8 +7,8 @@ Detects the task where the data can be for no other, such as questions in SQuAD'
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import pathlib
+import pkgutil
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,7 @@ class Named(str):
     @property
     def value(self) -> Any:
         """What it names."""
-        module, _, name = self.partition(":")
-        return getattr(importlib.import_module(f"tfbert.tasks.{module}"), name)
+        return pkgutil.resolve_name(f"tfbert.tasks.{self}")
 
     def __call__(self, *args: Any) -> Any:
         return self.value(*args)
