@@ -135,6 +135,14 @@ def test_every_file_of_the_same_rows_means_the_same(tmp_path, labels, expected):
         assert load_data(dataclasses.replace(config, label_names=names)).task.label_names == names, form
 
 
+def test_a_zero_is_one_class_whatever_sign_rounding_left_it(tmp_path):
+    for form in ("a.csv", "a.jsonl", "a.parquet"):
+        data = load_data(DataConfig(train_file=write_rows(tmp_path / form, [-1.0, -0.0, 0.0, 1.0])))
+        assert (data.task.label_names, data.train.labels.tolist()) == (("-1", "0", "1"), [0, 1, 1, 2]), form
+    mixed = write_rows(tmp_path / "b.csv", ["-0", "0", "n.d."])
+    assert any("write one number in two ways" in note for note in load_data(DataConfig(train_file=mixed)).notes)
+
+
 def test_other_sets_are_read_as_the_training_data(tmp_path):
     """A small set may lack what shows that -1 and a sign are classes."""
     train = write_rows(tmp_path / "train.csv", [-1, 0, 1, 1])

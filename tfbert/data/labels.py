@@ -26,7 +26,7 @@ MARKS = frozenset({"-", "--", "---", "\u2013", "\u2014"})
 HELD_BACK = "-1"
 """What `datasets`, TensorFlow Datasets and GLUE write for a label that is held back."""
 
-_INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
+_INTEGRAL = re.compile(r"(?:-(?=0+(?:\.|$)))?([+-]?\d+)(?:\.0*)?", re.ASCII)
 _MISSING = re.compile(r"(?i:[+-]?nan|[(<\[{](null|nil|nan|na|n/a)[)>\]}])|#[¡¿]?[A-Z0-9À-Þ]+(/0)?[!?]|Err:\d{3}")
 """NaN in any case and with any sign; databases' `(null)` and `<null>`; spreadsheets' `#VALUE!` and `#DIV/0!`."""
 
@@ -69,7 +69,7 @@ def stand_for_none(labels: Collection[str], classes: Container[str] | None = Non
 
 
 def canonical(label: str) -> str:
-    """A label with a whole number in its short form (`2.0` as `2`); other labels as they are."""
+    """A label with a whole number in its short form (`2.0` as `2`, a rounded `-0.0` as `0`); others as they are."""
     match = _INTEGRAL.fullmatch(label)
     return match[1] if match else label
 

@@ -210,7 +210,7 @@ def doubts_of(names: Sequence[str], counts: Sequence[int], what: str) -> list[st
     out, rare = [], []
     for name, count in zip(names, counts, strict=True):
         key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-        key = str(decimal.Decimal(key).normalize()) if is_number(key) else key
+        key = str(+decimal.Decimal(key).normalize()) if is_number(key) else key  # Of -0, 0.
         groups.setdefault(key, []).append(f"{name!r} ({counted(count, 'example')})")
         if count < FEW_EXAMPLES:
             rare.append(f"{name!r} ({count})")
