@@ -672,6 +672,7 @@ def test_texts_alone_are_for_prediction(tmp_path):
 def test_directories_of_anything_else_are_refused(tmp_path):
     tree(tmp_path, **{"deep/train/pos": REVIEWS, "deep/train/neg": REVIEWS, "bad/pos": REVIEWS})
     tree(tmp_path, empty={}, tables={"train.csv": "text,label\n"}, **{"bad/neg": {"0.txt": b"caf\xe9"}})
+    tree(tmp_path, **{"wide/pos": REVIEWS, "wide/neg": {"0.txt": "Это плохо.".encode("utf-16-le")}})
     tree(tmp_path, one={"state.json": "{}"}, several={"dataset_dict.json": "{}"})
     said = r"which datasets' save_to_disk wrote. Pass data.parquet, .*load_from_disk\('.*'\).to_parquet"
     for name, message in (
@@ -681,6 +682,7 @@ def test_directories_of_anything_else_are_refused(tmp_path):
         ("one", said),
         ("several", said),
         ("bad", "UTF-8. Received: byte 0xe9 in .*neg/0.txt"),
+        ("wide", "UTF-8. Received: .*neg/0.txt, whose line 1 is as in UTF-16"),
     ):
         with refused(message):
             load(tmp_path / name)

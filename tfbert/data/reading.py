@@ -117,7 +117,7 @@ def lines_of(
                 # How lines break in UTF-16, whatever the script; one alone may be a text.
                 before, is_wide = is_wide, line.startswith(b"\0") or line.endswith(b"\0\n")
                 if before and is_wide:
-                    raise _utf16_error(name, number)
+                    raise utf16_error(name, number)
                 text = line.decode("utf-8", "surrogateescape")
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -159,13 +159,14 @@ def _check_text(first: bytes, name: str) -> None:
         todo = f"Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; {OTHER_FORMATS}."
         raise UsageError(f"{rule}. Received: {name}, whose beginning is {what}. {todo}")
     if head.startswith(_UTF16) or (head.count(0) > 1 and 4 * head.count(0) > len(head)):
-        raise _utf16_error(name, 1)
+        raise utf16_error(name, 1)
     if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
         received = f"{name}, whose lines end in carriage returns, as on old Macs"
         raise UsageError(f"Lines must end in line feeds. Received: {received}. Convert it: tr '\\r' '\\n'.")
 
 
-def _utf16_error(name: str, line: int) -> UsageError:
+def utf16_error(name: str, line: int) -> UsageError:
+    """The error for a line with zero bytes, as that encoding has them."""
     return UsageError(
         f"Data files must be UTF-8. Received: {name}, whose line {line} is as in UTF-16 or UTF-32. Convert it with "
         "iconv -f UTF-16 -t UTF-8 (-f UTF-16LE if it has no byte order mark), or save a sheet as CSV (UTF-8)."
