@@ -49,6 +49,7 @@ KINDS = {
     "columns": dict,
     "columns of arrays": lambda columns: {n: np.array([*v, None], object)[:-1] for n, v in columns.items()},
     "records": records,
+    "named tuples": lambda columns: [*pandas_frame(columns).iloc[:, ::-1].itertuples(index=False)],
 }
 
 

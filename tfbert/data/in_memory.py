@@ -152,6 +152,8 @@ def _values(column: Any) -> Any:
 def _of_list(argument: str, rows: list[Any]) -> tuple[str, list[Any], _Read]:
     """Records; or pairs: a text and its label, two texts and their label, words and their tags. What they are, the
     names of their columns, and what reads some of these."""
+    # The names of a named tuple, as of DataFrame.itertuples, say what its values are, whatever their order.
+    rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
     first, kind, is_nested = rows[0] if rows else None, "records", False
     if isinstance(first, Mapping):
         rule = "Each record is a dictionary"
