@@ -164,6 +164,7 @@ BAD_FILES = {
     "list label": ("a.jsonl", '{"text": "x", "label": [1]}', {}, r"a word, a number.*label=\[1\] in .*line 1"),
     "number as text": ("a.jsonl", '{"text": 3, "label": 1}', {}, r"needs a text, as a string\. Received: 3 for 'text'"),
     "half a surrogate pair": ("a.jsonl", r'{"text": "\ud800", "label": 1}', {}, r"valid Unicode.*line 1"),
+    "half a pair in a label": ("a.jsonl", r'{"text": "x", "label": "\ud800"}', {}, r"valid Unicode.*line 1"),
     "spans": ("a.jsonl", SPANS, {}, "like the label.*'entities'.* for another form, docs/"),
     "a delimiter of json": ("a.jsonl", "{}", SEMICOLON, r"have a delimiter\. Received: '.*jsonl'\. Drop --deli"),
     "a delimiter of parquet": ("a.parquet", "", SEMICOLON, r"have a delimiter\. Received: '.*a\.parquet'\. Drop"),

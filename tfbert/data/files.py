@@ -23,7 +23,7 @@ import numpy as np
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Recorded
 from tfbert.data.labels import label_text, named_id
-from tfbert.data.reading import OTHER_FORMATS, VALUES, BadRows, OpenFile, not_utf8, not_utf8_error
+from tfbert.data.reading import OTHER_FORMATS, VALUES, BadRows, OpenFile, check_unicode
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 
@@ -479,12 +479,4 @@ def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> s
         received = "none" if value is None else f"{value!r:.60}"
         rule = "Every row needs a text, as a string"
         raise UsageError(f"{rule}. Received: {received} for {column!r} in {where}. Repair or drop it.")
-    if strict and not value.isascii():
-        if byte := not_utf8(value):
-            raise not_utf8_error(byte, where)
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            rule = "Text must be valid Unicode"
-            raise UsageError(f"{rule}. Received: half a surrogate pair in {where}. Repair or drop the row.") from None
-    return value
+    return check_unicode(value, where) if strict else value

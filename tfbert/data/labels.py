@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.reading import OTHER_FORMATS, Unlabelled, not_utf8, not_utf8_error, plain, read_text
+from tfbert.data.reading import OTHER_FORMATS, Unlabelled, check_unicode, plain, read_text
 from tfbert.errors import UsageError
 
 NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
@@ -113,14 +113,12 @@ def stripped(text: str, where: str) -> str:
     """The text of a label without the blanks around it.
 
     Raises:
-        UsageError: for zero bytes, and others that are not UTF-8.
+        UsageError: for zero bytes, and what is not valid Unicode.
     """
     text = text.strip()
     if "\0" in text:
         raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
-    if byte := not_utf8(text):
-        raise not_utf8_error(byte, where)
-    return text
+    return check_unicode(text, where)
 
 
 _RULE = "A file of label names must be a text file with one name a line"

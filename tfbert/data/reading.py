@@ -69,6 +69,7 @@ NO_TEXTS += (b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """What archives, sheets of Excel, Parquet and others begin with that hold no text."""
 # The mark of UTF-32-LE begins as the first does.
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
 STANDARD_INPUT = "standard input"
 """What messages call it."""
@@ -91,6 +92,20 @@ def not_utf8_error(byte: str, where: str) -> UsageError:
     """The error for a byte that is not UTF-8, as `not_utf8` returns it."""
     todo = "Convert it, for example with iconv -f WINDOWS-1252 -t UTF-8."
     return UsageError(f"Data files must be UTF-8. Received: byte {byte} in {where}. {todo}")
+
+
+def check_unicode(text: str, where: str) -> str:
+    """A text or a label, which must be valid Unicode: JSON can bring half a surrogate pair.
+
+    Raises:
+        UsageError: for any other, naming its place.
+    """
+    if byte := not_utf8(text):
+        raise not_utf8_error(byte, where)
+    if not text.isascii() and _HALF_A_PAIR.search(text):
+        rule = "Text must be valid Unicode"
+        raise UsageError(f"{rule}. Received: half a surrogate pair in {where}. Repair or drop the row.")
+    return text
 
 
 def lines_of(

@@ -128,6 +128,7 @@ NUMPYS_NAMES = delimited(["['a' 'b']", "['b']", "['a']", "[]"])
 NUMPYS = delimited(["[0 1 0]", "[1 0 0]", "[1 1 1]", "[0 0 0]"])
 REFUSED = {
     "a label twice": ("x.jsonl", rows_of([["a", "a"], [], ["b"], []]), {}, "label once. Received: 'a' twice .*line 1"),
+    "half a surrogate pair": ("x.jsonl", rows_of([["a"], ["\ud800"], ["b"], []]), {}, "valid Unicode.*line 2"),
     "two forms": ("x.jsonl", rows_of([["a"], "b", [], []]), {}, "in one form. Received: the text 'b' in .*line 2, the"),
     "nothing": ("x.jsonl", rows_of([["a"], None, ["b"], []]), {}, r"or text. Received: none .*line 2. Write \[\] or"),
     "a missing value": ("x.tsv", delimited(["a|b", "NA", "b", ""]), {}, "clear whether .* Received: 'NA', .*line 3"),

@@ -176,11 +176,11 @@ def labels_of(cell: Cell, separator: str, known: Collection[str], where: str) ->
                     f"A list of labels holds names or ids. Received: the list {cell!r:.60} in {where}. Repair it."
                 )
             is_id = type(item) is int and item >= 0
-            if not is_id and not (isinstance(item, str) and item.strip()) or reading.not_utf8(str(item)):
+            if not is_id and not (isinstance(item, str) and item.strip()):
                 rule = "A list of labels holds names, or ids from 0, or a 0 or 1 for each label, as many in all rows"
                 received = f"{item!r:.60} of the list {cell!r:.60} in {where}"
                 raise UsageError(f"{rule}. Received: {received}. Repair or drop the row.")
-        parts = list(map(str, cell))
+        parts = [stripped(str(item), where) for item in cell]
     else:
         if cell and is_missing(cell, known):
             raise missing_error(cell, where)
