@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule
+from tfbert.config.run import Config
 from tfbert.measure import StepClock, Work
 from tfbert.step.core import StepCounters
 from tfbert.step.keras3.fused import WarmupSchedule
@@ -55,7 +56,7 @@ def progress_over(log, clock, model, **run):
     which it waited for data, and with an evaluation after it that takes others."""
     data = types.SimpleNamespace(seconds=0.0)
     planned = iter([(Work(examples=8, tokens=40, squared_tokens=200), 5)] * 12)
-    run = types.SimpleNamespace(**{"model": model, "schedule": schedule(), "resumed": None} | run)
+    run = types.SimpleNamespace(**{"model": model, "schedule": schedule(), "resumed": None, "config": Config()} | run)
     steps = StepClock(planned, warm_up=2)
     steps._clock = clock
     progress = Progress(run, log, steps, data)

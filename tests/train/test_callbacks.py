@@ -157,7 +157,9 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
         metric=metric,
         checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
     )
-    part = Evaluate(run, log, types.SimpleNamespace(paused=contextlib.nullcontext))
+    at_the_end = []
+    progress = types.SimpleNamespace(paused=contextlib.nullcontext, log=at_the_end.append, logged=at_the_end)
+    part = Evaluate(run, log, progress)
     for step in range(1, 25):
         if not model.stop_training:
             part.on_step(step)
@@ -207,10 +209,16 @@ def test_a_tie_with_a_lower_loss_is_named_and_counts_for_patience(monkeypatch, l
     falling = scored("accuracy", (0.9, 0.5), (0.9, 0.4), (0.9, 0.3), (0.9, 0.31), (0.9, 0.32), (1.0, 0.1))
     part, log, _ = evaluation(monkeypatch, falling, patience=2)
     assert (part.best_step, [step for step, _, _ in log.records]) == (12, [4, 8, 12, 16, 20])
+    assert not part._progress.logged, "it is due by itself"
     lines = logged()
     assert lines[0].endswith("eval_loss 0.5000  (best)")
     assert lines[1].endswith("eval_loss 0.4000  (best: eval_loss decides among equals)")
     assert lines[-1].startswith("stopped early: eval_accuracy has not improved on 0.9000 (step 12) in 2")
+
+
+def test_the_last_update_is_logged_where_a_run_stops_early(monkeypatch):
+    part, _, _ = evaluation(monkeypatch, [0.9] * 6, patience=2, logging_steps=50)
+    assert (part._progress.logged, part._run.model.stop_training) == ([12], True)
 
 
 def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
@@ -256,7 +264,8 @@ def updated(*finite, limit, logging_steps=1):
     run = types.SimpleNamespace(model=a_model(), schedule=schedule(logging_steps=logging_steps), config=config)
     for step, is_finite in enumerate(finite, start=1):
         update(run.model, 1.0, finite=is_finite)
-        check_finite(run, step)
+        if run.schedule.is_due(step, logging_steps):
+            check_finite(run, step)
     return run
 
 

@@ -68,7 +68,7 @@ class Progress:
     """
 
     def __init__(self, run: Run, run_log: RunLog, steps: StepClock, data: DataClock):
-        self._model, self._schedule, self._run_log = run.model, run.schedule, run_log
+        self._run, self._model, self._schedule, self._run_log = run, run.model, run.schedule, run_log
         self.steps, self._data = steps, data
         self._data_seconds, self._warm = 0.0, (0.0, 0.0)
         self.logged = dict(run.resumed.logged) if run.resumed and run.resumed.logged else self._counted()
@@ -98,10 +98,14 @@ class Progress:
     def on_step(self, step: int) -> None:
         """Called after update number `step`."""
         self.steps.tick()
-        if not self._schedule.is_due(step, self._schedule.logging_steps):
-            if step == self._schedule.first_step + 1 and is_watched():  # The next report may be minutes away.
-                self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
-            return
+        if self._schedule.is_due(step, self._schedule.logging_steps):
+            self.log(step)
+        elif step == self._schedule.first_step + 1 and is_watched():  # The next report may be minutes away.
+            self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
+
+    def log(self, step: int) -> None:
+        """Logs what there was since the last call, and looks whether gradients stay non-finite; raises as
+        `check_finite`."""
         now, before = self._counted(), self.logged
         new = {name: value - before[name] for name, value in now.items()}
         recent, data_seconds = self.steps.take_recent(), self._data.seconds
@@ -131,6 +135,7 @@ class Progress:
         if not self._warm[1]:
             self._warm = data_seconds, self.steps.total.seconds
         self._data_seconds, self.logged = data_seconds, now
+        check_finite(self._run, step)
 
 
 class Evaluate:
@@ -192,11 +197,13 @@ class Evaluate:
 
     def on_step(self, step: int) -> None:
         """Called after update number `step`."""
-        every = self._run.schedule.eval_steps
-        if self._run.schedule.is_due(step, every):
-            self.before_the_end = self.state() if step % every else None
+        schedule = self._run.schedule
+        if schedule.is_due(step, schedule.eval_steps):
+            self.before_the_end = self.state() if step % schedule.eval_steps else None
             with self._progress.paused():
                 self._evaluate(step)
+            if self._run.model.stop_training and not schedule.is_due(step, schedule.logging_steps):
+                self._progress.log(step)  # As after the last update of any run.
 
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
@@ -251,18 +258,15 @@ class Evaluate:
 
 
 def check_finite(run: Run, step: int) -> None:
-    """Looks every `logging_steps` updates whether gradients stay non-finite.
+    """Looks whether gradients stay non-finite, whenever updates are logged.
 
     Raises:
         RunError: after `max_skipped_steps` updates in a row that were skipped.
     """
-    if run.schedule.is_due(step, run.schedule.logging_steps):
-        in_a_row = int(run.model.counters.skipped_in_a_row.numpy())
-        if in_a_row >= run.config.training.max_skipped_steps:
-            raise RunError(
-                f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
-                "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
-            )
+    in_a_row = int(run.model.counters.skipped_in_a_row.numpy())
+    if in_a_row >= run.config.training.max_skipped_steps:
+        rule = f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped"
+        raise RunError(f"{rule}. Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision.")
 
 
 def check_trained(run: Run) -> None:
@@ -416,8 +420,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> tuple[
     if run.resumed and evaluation:
         evaluation.restore(run.resumed)
     saving = Save(run, progress, evaluation, stop, reports)
-    after = [progress.on_step, functools.partial(check_finite, run)]
-    after += [evaluation.on_step] if evaluation else []
+    after = [progress.on_step, *([evaluation.on_step] if evaluation else [])]
 
     asked = config.output.profile_steps
     model.marks_steps = bool(asked) and not tf.config.list_logical_devices("GPU")
