@@ -122,9 +122,10 @@ def checkpoints_in(tmp_path, keep=0):
     optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
     model = types.SimpleNamespace(optimizer=optimizer, counters=types.SimpleNamespace())
 
-    def save(step, best_step=0, identity=None):
+    def save(step, best_step=0, identity=None, without_better=0):
         best = {"eval_loss": 1.0} if best_step else {}
-        state = RunState(step=step, best=best, best_step=best_step, without_better=0, identity=identity or {})
+        of_evaluation = {"best": best, "best_step": best_step, "without_better": without_better}
+        state = RunState(step=step, identity=identity or {}, **of_evaluation)
         return checkpoints.save(model, state)
 
     return checkpoints, save

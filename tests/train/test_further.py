@@ -128,13 +128,17 @@ def test_a_finished_run_goes_no_further_than_it_went(shared, finished):
     assert sorted(finished[0].rglob("*")) == before
 
 
-def test_a_run_that_stopped_early_would_stop_again(shared, finished):
-    directory = copied(finished, shared, "early")
+@pytest.mark.parametrize("step, without_better", [(5, 1), (7, 2)], ids=["before-its-end", "at-its-end"])
+def test_a_run_that_stopped_early_would_stop_again(shared, finished, step, without_better):
+    """Also one whose patience ended with its last update: a longer run from the start would have ended there."""
+    directory = copied(finished, shared, f"early-{step}")
     shutil.rmtree(directory / "checkpoints")
     identity = newest_intact(finished[0] / "checkpoints").identity
     assert identity["facts"]["batch_order"] == 2  # Of earlier versions' runs it is refused: test_resume.py.
-    checkpoints_in(directory)[1](5, identity=identity)
-    refused(config_for(shared, "early", max_steps=12), "a run that stopped early, at update 5, and would stop there")
+    identity["settings"]["early_stopping_patience"] = 2
+    checkpoints_in(directory)[1](step, identity=identity, without_better=without_better)
+    longer = config_for(shared, directory.name, max_steps=12, early_stopping_patience=2)
+    refused(longer, f"a run that stopped early, at update {step}, and would stop there")
 
 
 @pytest.mark.slow

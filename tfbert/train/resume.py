@@ -399,9 +399,9 @@ def decide(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) ->
         if earlier is None:
             what = "a finished run without the state of its training, which --keep_optimizer keeps"
             raise refusal(what, way_out)
-        if checkpoint.step < earlier.choices.get("total_steps", 0):
-            what = f"a run that stopped early, at update {checkpoint.step}, and would stop there again"
-            raise refusal(what, way_out)
+        patience = earlier.settings["early_stopping_patience"]  # May have come to its end at the run's last update.
+        if checkpoint.step < earlier.choices.get("total_steps", 0) or 0 < patience <= checkpoint.without_better:
+            raise refusal(f"a run that stopped early, at update {checkpoint.step}, and would stop there again", way_out)
     if earlier:
         start = dataclasses.replace(start, resumed=checkpoint, earlier=earlier)
         if different := differences(earlier.settings, settings(config, "same"), earlier.choices):
