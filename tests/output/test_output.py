@@ -110,6 +110,9 @@ def test_what_is_cleared_is_a_runs_and_no_link_is_followed(tmp_path):
         (run / name).write_text("old")
     output_dir.clear(run)
     assert output_dir.contents(run) == ["notes.txt", output_dir.RUN_CONFIG]
+    (run / output_dir.EVAL_RESULTS).write_text("of weights that the next ones replace")
+    output_dir.clear_results(run)
+    assert output_dir.contents(run) == ["notes.txt", output_dir.RUN_CONFIG]
     assert (disk / "step-1").is_dir()
 
 

@@ -181,9 +181,9 @@ def remove(path: pathlib.Path) -> None:
 
 
 def clear_results(directory: pathlib.Path) -> None:
-    """Removes what reports a finished run from its directory, and its adapter; its model stays until the next one takes
-    its place."""
-    for name in (RESULTS, FACTS, REPORT, CARD, ADAPTER):
+    """Removes what reports a finished run from its directory, an evaluation of its model there, and its adapter; its
+    model stays until the next one takes its place."""
+    for name in (RESULTS, EVAL_RESULTS, FACTS, REPORT, CARD, ADAPTER):
         remove(directory / name)
 
 
