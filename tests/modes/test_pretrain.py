@@ -57,6 +57,11 @@ def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tm
     assert said["train_records"] == [str(tmp_path / "run-records" / "train")]
     assert said["validation_records"] == [str(tmp_path / "run-records" / "validation")]
     assert own.read_bytes() == (tmp_path / "run-records" / "validation" / "vocab.txt").read_bytes()
+    if not whole:  # Another run in the same directory.
+        other = config.changed({"max_seq_length": 24})
+        with pytest.raises(UsageError, match="max_seq_length=32, asked for 24;.* or --overwrite_output_dir"):
+            with_records(other)
+        assert with_records(other.changed({"overwrite_output_dir": True})).max_seq_length == 24
 
 
 NOT_BUILT_IN = [

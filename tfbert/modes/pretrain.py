@@ -119,15 +119,14 @@ def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str
         tokenizer = BertTokenizer(learn_vocab(built_in_corpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
     else:
         tokenizer = load_tokenizer(config.model, model, training_texts=())
-    names, found = ("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking", "seed"), []
+    names = ("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking", "seed", "overwrite_output_dir")
     values = {name: config.values()[name] for name in names} | {"max_seq_length": config.max_seq_length}
     values |= {"task": PRETRAINING, "num_processes": 1, "learn_vocab": _TOKENS_OF_BUILT_IN}
-    for split in ("train", "validation"):
-        path = directory / split
+    paths = [directory / split for split in ("train", "validation")]
+    for path in paths:
         options = Config().changed(values | {"output_dir": str(path)}, "prepare")
-        prepare_records(built_in_corpus(split), tokenizer, options, path, model_type=model_type)
-        found.append(str(path))
-    return found[0], found[1]
+        prepare_records(built_in_corpus(path.name), tokenizer, options, path, model_type=model_type)
+    return str(paths[0]), str(paths[1])
 
 
 _LEAST_SHARDS = 4
