@@ -41,7 +41,7 @@ def chosen(path):
 
 
 def labelled(path):
-    return SetReader(DataConfig(), "")(path).labels
+    return SetReader(DataConfig(), "")(path, DataConfig()).labels
 
 
 def answers(path):

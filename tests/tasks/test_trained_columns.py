@@ -104,6 +104,24 @@ def test_the_columns_of_training_are_read_again(task, rows, columns, write):
     assert line.endswith(", as in training")
 
 
+FOUND = {  # What training finds by name, and columns of other sets with more usual names.
+    "classification": (lambda i: {"comment": f"good {i}", "target": "ab"[i % 2]}, {"text": "no", "label": "a"}),
+    "multi_label_classification": (lambda i: {"text": f"good {i}", "category": ["a", "b"][i % 2 :]}, {"labels": ["a"]}),
+    "token_classification": (lambda i: {"words": ["Ella", f"s{i}"], "tags": ["B-X", "O"]}, TAGGED),
+    "multiple_choice": (lambda i: {"goal": f"who {i}?", "choices": ["x", "y"], "answer": i % 2}, {"label": 0}),
+}
+
+
+@pytest.mark.parametrize("task", FOUND)
+def test_other_sets_of_a_run_are_read_by_the_columns_of_its_training_data(task, write):
+    row, others = FOUND[task]
+    more = write("more.jsonl", [row(i) | {name: others[name] for name in others.keys() - row(i)} for i in range(4)])
+    path = write("train.jsonl", [row(i) for i in range(4)])
+    data = load_data(DataConfig(train_file=path, validation_file=more, task=task))
+    found = data.validation["validation"]
+    assert list(found.contents()) == list(data.train.contents()) and found.labels.tolist() == data.train.labels.tolist()
+
+
 @pytest.mark.parametrize("asked, found", [({}, "'text' and 'label'"), ({"text_column": ("text",)}, "'label'")])
 def test_training_says_which_columns_it_found(asked, found, write):
     path = write("train.jsonl", [ROWS["texts"](i) for i in range(4)])

@@ -35,6 +35,7 @@ from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task, check_finite
 from tfbert.tasks.prediction import BEST, NAME, TrainedModel, check_whole
 from tfbert.tasks.registry import entry_of, task_of_model
+from tfbert.tasks.tables import as_trained
 from tfbert.tasks.text_task import TextItems
 
 log = logging.getLogger("tfbert")
@@ -80,14 +81,9 @@ def as_saved(config: Config) -> Config:
     if not data.header or not (has_input or data.dataset not in ("", "demo")):
         return config
     _, _, trained = _described(config)
-    columns = {option: tuple(map(Recorded, names)) for option, names in trained.get("columns", {}).items()}
-    label = columns.get("label_column", ()) if config.mode != "predict" else ()
-    own = {
-        "text_column": data.text_column or columns.get("text_column", ()),
-        "label_column": data.label_column or (label[0] if len(label) == 1 else ""),
-        "choice_columns": config.choosing.choice_columns or columns.get("choice_columns", ()),
-    }
-    return config.changed(own)
+    columns = trained.get("columns", {}) | ({"label_column": ()} if config.mode == "predict" else {})
+    choices = config.choosing.choice_columns or tuple(map(Recorded, columns.get("choice_columns", ())))
+    return dataclasses.replace(config, data=as_trained(data, columns)).changed({"choice_columns": choices})
 
 
 def load_trained_model(config: Config) -> TrainedModel:

@@ -17,14 +17,14 @@ import collections
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import Given
+from tfbert.config.types import Given, Recorded
 from tfbert.data.files import about_columns
 from tfbert.data.rows import Source, demo_table, input_source
 from tfbert.errors import UsageError
@@ -32,8 +32,8 @@ from tfbert.tasks.base import Examples, Task, TaskData, eval_prefix, subset
 from tfbert.tasks.registry import entry_of
 
 Table = TypeVar("Table", bound=Any)
-Read = Callable[[Source], Table]
-"""Reads what an option names, as the task does."""
+Read = Callable[[Source, DataConfig], Table]
+"""Reads what an option names, as the task and these options do."""
 
 
 def read_training_tables(config: DataConfig, task: str, read: Read[Table], notes: list[str]) -> dict[str, Table]:
@@ -92,19 +92,30 @@ def _asked(config: DataConfig, choice_columns: Sequence[str]) -> dict[str, Seque
 
 def _tables(config: DataConfig, task: str, read: Read[Table], *, with_train: bool) -> dict[str, Table]:
     if config.uses_files:
-        paths = config.validation_files
+        paths, tables = config.validation_files, dict[str, Table]()
         files = {"train": config.train_file if with_train else ""}
         files |= dict(zip(validation_names(paths), paths, strict=True)) | {"test": config.test_file}
-        return {name: read(input_source(file, f"{name}_file")) for name, file in files.items() if file}
+        for name in filter(files.get, files):
+            tables[name] = read(input_source(files[name], f"{name}_file"), config)
+            config = as_trained(config, tables["train"].columns) if with_train else config
+        return tables
     if not config.header:
         raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     if config.dataset not in ("", "demo"):
         from tfbert.data.tfds_builder import read_splits  # imports TensorFlow Datasets
 
-        return read_splits(config.dataset, config.data_dir, read, with_train=with_train)
+        return read_splits(config.dataset, config.data_dir, lambda split: read(split, config), with_train=with_train)
     splits = ("train", "validation") if with_train else ("validation",)
-    tables = {split: read(demo_table(task, split)) for split in splits}
+    tables = {split: read(demo_table(task, split), config) for split in splits}
     return {split: dataclasses.replace(table, columns={}) for split, table in tables.items()}
+
+
+def as_trained(config: DataConfig, columns: Mapping[str, Sequence[str]]) -> DataConfig:
+    """The same options; where they name no columns, those that were trained on, see `Recorded`: what is evaluated is
+    read by these where it has them, whatever other columns it has."""
+    text, label = (tuple(map(Recorded, columns.get(option, ()))) for option in ("text_column", "label_column"))
+    own = config.label_column or (label[0] if len(label) == 1 else "")
+    return dataclasses.replace(config, text_column=config.text_column or text, label_column=own)
 
 
 def validation_names(paths: Sequence[str]) -> list[str]:

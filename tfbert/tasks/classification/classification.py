@@ -57,13 +57,13 @@ class TextReader:
         self._class_words: Container[str] = NAMES_OR_MISSING if config.dataset else words
         self._written: dict[str, str] = {}
 
-    def __call__(self, source: Source) -> RawTable:
-        """The table that an option names, without rows whose label stands for none.
+    def __call__(self, source: Source, config: DataConfig) -> RawTable:
+        """The table that an option names, by the columns of these options, without rows whose label stands for none.
 
         Raises:
             UsageError: for data that cannot be read, such a row, unless they are left out, and a label without a name.
         """
-        table = read_file(source, self._config, class_words=self._class_words, names_ids=self._names_ids)
+        table = read_file(source, config, class_words=self._class_words, names_ids=self._names_ids)
         table = self._without_missing(table)
         if self._known is None:
             self._known = {*table.labels}

@@ -484,8 +484,7 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     def choose(train: RawTable, notes: list[str]) -> MultiLabelClassification:
         return MultiLabelClassification(_names(train), (asked.threshold or DEFAULT,), asked)
 
-    read = SetReader(config, asked.label_separator)
-    data = text_task.load_texts(config, MultiLabelClassification.name, read, choose)
+    data = text_task.load_texts(config, MultiLabelClassification.name, SetReader(config, asked.label_separator), choose)
     if asked.chooses_threshold and not data.validation:
         rule = f"label_threshold={asked.label_threshold} is chosen on validation examples"
         raise UsageError(f"{rule}. Received: none. Pass --validation_file or --validation_split, or a number.")

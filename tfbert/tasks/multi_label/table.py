@@ -293,21 +293,21 @@ class SetReader:
     """What reads texts with labels, the labels as `label_names` names them; those of all sets are known to the next.
 
     Args:
-        config: Says the format and the columns, and whether rows that cannot be used are left out, and counted.
+        config: Its `label_names`.
         separator: `label_separator`.
         model_labels: Those of a saved model, to be evaluated.
     """
 
     def __init__(self, config: DataConfig, separator: str, model_labels: Sequence[str] = ()):
-        self._config, self._separator, self._model_labels = config, separator, model_labels
+        self._separator, self._model_labels = separator, model_labels
         self._names = given_names(config)
         self._written: dict[str, str] = {}
         self._seen: set[str] = set()
 
-    def __call__(self, source: Source) -> RawTable:
-        """All rows of what an option names."""
-        config, separator = self._config, self._separator
-        file = open_source(source, config)
+    def __call__(self, source: Source, config: DataConfig) -> RawTable:
+        """All rows of what an option names, in the format and by the columns of the options, which also say whether
+        rows that cannot be used are left out, and counted."""
+        file, separator = open_source(source, config), self._separator
         known = self._names or self._model_labels
         texts, columns, has_one_each = label_columns(file, config.text_column, config.label_column, known)
         names = () if has_one_each or self._names else file.label_names.get(columns[0], ())

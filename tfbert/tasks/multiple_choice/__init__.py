@@ -620,8 +620,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         return read_choices(source, config, self.options.choice_columns)
 
     def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, ChoiceExamples]:
-        columns = self.options.choice_columns
-        return read_labelled_tables(config, self.name, lambda source: self.read(source, config), notes, columns)
+        return read_labelled_tables(config, self.name, self.read, notes, self.options.choice_columns)
 
     def doubts(self, examples: ChoiceExamples) -> list[str]:
         """Labels that are all alike, or never the first choice; choices that are the same."""
@@ -698,7 +697,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads questions with their choices."""
     task, notes = MultipleChoice(options.choosing), []
-    sets = read_training_tables(config, task.name, lambda source: task.read(source, config), notes)
+    sets = read_training_tables(config, task.name, task.read, notes)
 
     def groups(train: ChoiceExamples) -> np.ndarray:  # Of one context; without contexts, of equal questions.
         return equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)

@@ -603,7 +603,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: CheckTexts
     ) -> dict[str, squad.QuestionExamples]:
-        return read_labelled_tables(config, self.name, lambda source: self.read(source, config), notes)
+        return read_labelled_tables(config, self.name, self.read, notes)
 
     def check_options(self, config: Config) -> None:
         super().check_options(config)
@@ -715,7 +715,7 @@ def load_questions(config: DataConfig, options: tasks.TaskOptions) -> TaskData:
     """Reads questions about contexts, with their answers."""
     task, notes = QuestionAnswering.of_options(options.answering), []
     task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, notes)
-    sets = read_training_tables(config, task.name, lambda source: task.read(source, config), notes)
+    sets = read_training_tables(config, task.name, task.read, notes)
     sets = hold_out(
         sets, config, notes, lambda train: equal(train.contexts[place].strip() for place in train.context_of)
     )

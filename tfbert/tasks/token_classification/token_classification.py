@@ -356,7 +356,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: CheckTexts
     ) -> dict[str, SentenceExamples]:
-        tables = read_labelled_tables(config, self.name, lambda source: read_sentences(source, config), notes)
+        tables = read_labelled_tables(config, self.name, read_sentences, notes)
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
@@ -477,9 +477,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
 def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads sentences with a tag for each word."""
     notes: list[str] = []
-    tables = read_training_tables(
-        config, TokenClassification.name, lambda source: read_sentences(source, config), notes
-    )
+    tables = read_training_tables(config, TokenClassification.name, read_sentences, notes)
     found = class_names(in_scheme("IOB2", in_usual_form(tables["train"], []), []))
     given = tuple(given_names(config))  # Unless another scheme has made others of them.
     task = TokenClassification(
