@@ -274,9 +274,16 @@ def test_data_of_a_run(tmp_path, records):
     assert len(trained) == 12 and set(sampled.chosen) <= set(trained.chosen)
     assert not any("warning" in note for note in data.notes)
     assert not load(train, dev, next_sentence=False).task.next_sentence
+    data.task.check_metric("next_sentence_accuracy")
     data = load(alone)
     assert not data.task.next_sentence and not data.sets
     assert any("no pairs" in note for note in data.notes)
+    data = load(train, alone)  # Of these no evaluation says how next sentences do: nothing could be decided by that.
+    assert data.task.next_sentence and any("c.tfrecord: no pairs" in note for note in data.notes)
+    for metric in data.task.undefined_metrics:
+        with pytest.raises(UsageError, match=f"must be a metric of.*: loss, masked_accuracy, perplexity. .*{metric}"):
+            data.task.check_metric(metric)
+    assert len(data.task.undefined_metrics) == 3
 
 
 def test_records_and_lengths_must_fit(records):

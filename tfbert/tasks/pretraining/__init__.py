@@ -183,11 +183,13 @@ class Pretraining(Task[Records, MaskedPredictions]):
         next_sentence: Whether the model learns to tell whether the second stretch of text follows the first.
         options: Decide what is masked; what they leave open is masked as new records are.
         seed: The seed of the masks in training.
+        scores_pairs: Whether the records to evaluate on say whether a second stretch of text follows, too.
     """
 
     next_sentence: bool = True
     options: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     seed: int = 0
+    scores_pairs: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", self.options.with_masking())
@@ -237,11 +239,10 @@ class Pretraining(Task[Records, MaskedPredictions]):
             log.warning(
                 "%s has rows of %d tokens, below max_seq_length=%d: %s", examples.name, length, max_seq_length, about
             )
-        options = self.options
-        masking = Masking.of_tokenizer(tokenizer, options, length)
+        masking = Masking.of_tokenizer(tokenizer, self.options, length)
         return EncodedRecords(
             records=examples,
-            masking=None if training and options.masking == "static" else masking,
+            masking=None if training and self.options.masking == "static" else masking,
             seed=self.seed if training else pipeline.EVALUATION_SEED,
             has_next_sentence=self.next_sentence and examples.has_pairs,
             pad_id=tokenizer.pad_id,
@@ -251,10 +252,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
     def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
         """At the frequencies of masked words, of records spread evenly over all."""
         rows = np.unique(np.linspace(0, len(encoded) - 1, _COUNTED_RECORDS).astype(np.int64))
-        words = []
-        for part in np.array_split(rows, -(-len(rows) // pipeline.CHUNK)):
-            found = encoded.masked(part)
-            words.append(found.labels[found.weights > 0])
+        chunks = map(encoded.masked, np.array_split(rows, -(-len(rows) // pipeline.CHUNK)))
+        words = [found.labels[found.weights > 0] for found in chunks]
         bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=encoded.tokenizer.vocab_size)
         return HeadStart(bias=bias, words=f"the frequencies of words in {counted(len(rows), 'record')}")
 
@@ -264,11 +263,10 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return {name: SmoothedCrossEntropy() for name in names}
 
     def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, Records]:
-        options = self.options
-        if not options.validation_records:
+        if not self.options.validation_records:
             todo = f"Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
             raise UsageError(f"A model for pre-training is evaluated on records. Received: {config.source}. {todo}")
-        return {"eval": open_records(options.validation_records, "validation_records")}
+        return {"eval": open_records(self.options.validation_records, "validation_records")}
 
     def select_outputs(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """If labels are given, the `log_probability` of each, float32, and the `best` word, int32, both `[rows,
@@ -307,7 +305,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
     @property
     def undefined_metrics(self) -> tuple[str, ...]:
-        return () if self.next_sentence else ("next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss")
+        has_pairs = self.next_sentence and self.scores_pairs
+        return () if has_pairs else ("next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss")
 
     def _metrics(self, predictions: MaskedPredictions, examples: Records) -> dict[str, float]:
         return predictions.metrics()
@@ -360,14 +359,16 @@ def load_records(config: DataConfig, options: TaskOptions) -> TaskData:
         sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
         sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
     next_sentence, has_head = own.next_sentence and train.has_pairs, "PreTraining" in kinds_of(options.model_type)
-    if own.next_sentence and not train.has_pairs and has_head:
-        notes.append(f"{train.name}: no pairs, so no next-sentence prediction: only masked words are predicted")
+    lacking = [part.name for part in (train, *sets.values()) if not part.has_pairs]
+    if own.next_sentence and lacking and has_head:
+        notes.append(f"{lacking[0]}: no pairs, so no next-sentence prediction: only masked words are predicted")
     if next_sentence and not has_head:
         notes.append(
             f"{train.name}: pairs, but a {options.model_type} model has no head for next sentences: only masked words "
             "are predicted. Records of --norandom_next_sentence hold one text each"
         )
-    task = Pretraining(next_sentence=next_sentence and has_head, options=own, seed=options.seed)
+    has_both = next_sentence and has_head
+    task = Pretraining(next_sentence=has_both, options=own, seed=options.seed, scores_pairs=not lacking)
     return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))
 
 
