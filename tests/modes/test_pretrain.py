@@ -96,6 +96,10 @@ def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path, mon
         assert masks(name) == (0.3, True)
     assert masks(masked_lm_prob=0.2) == (0.2, True)
     assert masks(whole_word_masking=False) == (0.3, False)
+    assert masks(masking="static") == (0.3, True) == masks(masking="static", masked_lm_prob=0.3)
+    for name, value in {"masked_lm_prob": 0.2, "whole_word_masking": False, "max_predictions_per_seq": 24}.items():
+        with pytest.raises(UsageError, match=f"takes the masks that the records hold. Received: {name}={value}. Drop"):
+            masks(masking="static", **{name: value})
     assert PretrainingConfig().with_masking().masked_lm_prob == 0.15
     for spoiled in (None, {"masked_lm_prob": "0.3", "whole_word_masking": 1}, {"masked_lm_prob": 3.0}):
         found = PretrainingConfig().with_masking(spoiled)

@@ -36,8 +36,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tfbert.config.run import Config
-from tfbert.config.tasks import RecordNames
-from tfbert.config.types import counted, path_of
+from tfbert.config.tasks import PretrainingConfig, RecordNames
+from tfbert.config.types import counted, path_of, problem
 from tfbert.corpus.manifest import MANIFEST, PREPARING, SHARD, VOCAB, crc32_of, read_manifest, vocab_sha256
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted
@@ -108,10 +108,8 @@ def detect_schema(record: bytes, where: str) -> Schema:
         kind = "float_list" if spec.dtype == tf.float32 else "int64_list"
         length, own = spec.shape[0], features[name].WhichOneof("kind") if name in found else "nothing"
         if not length or (found.get(name, 0), own) != (length, kind):
-            has = f"{found.get(name, 0)} values of {name} as {own}"
-            raise _error(
-                where, f"a record with {has}, not {length or 'some'} as {kind}; it has {', '.join(sorted(found))}"
-            )
+            has, wanted = f"{found.get(name, 0)} values of {name} as {own}", f"{length or 'some'} as {kind}"
+            raise _error(where, f"a record with {has}, not {wanted}; it has {', '.join(sorted(found))}")
     return schema
 
 
@@ -180,10 +178,8 @@ def serialize(
             buffer, sizes = values[name].astype("<f4"), np.full(len(lengths), 4 * values[name].shape[1])
         else:
             buffer, sizes = _varints(values[name])
-        parts, ends = buffer.tobytes(), np.cumsum(sizes).tolist()
-        columns.append(
-            [_header(name, size) + parts[end - size : end] for size, end in zip(sizes.tolist(), ends, strict=True)]
-        )
+        parts, of_rows = buffer.tobytes(), zip(sizes.tolist(), np.cumsum(sizes).tolist(), strict=True)
+        columns.append([_header(name, size) + parts[end - size : end] for size, end in of_rows])
     bodies = map(b"".join, zip(*columns, strict=True))
     return [_start_of_example(len(body)) + body for body in bodies]
 
@@ -565,8 +561,7 @@ class Records:
 
     def take(self, indices: Iterable[int]) -> Records:
         """The records at `indices`, in that order. They keep their numbers."""
-        indices = np.fromiter(indices, np.int64)
-        return dataclasses.replace(self, chosen=self.numbers(indices))
+        return dataclasses.replace(self, chosen=self.numbers(np.fromiter(indices, np.int64)))
 
     def sample(self, count: int) -> Records:
         """`count` of them, drawn at random but always the same; there may be too many to shuffle."""
@@ -720,10 +715,8 @@ class RecordLengths:
     def counts(self) -> np.ndarray:
         """int64 `[longest + 1]`: how many records have 0, 1, 2, ... tokens."""
         found = [np.bincount(part) for part in self._parts()]
-        counts = np.zeros(max(map(len, found)), np.int64)
-        for part in found:
-            counts[: len(part)] += part
-        return counts
+        longest = max(map(len, found))
+        return np.sum([np.pad(part, (0, longest - len(part))) for part in found], axis=0)
 
     def max(self) -> int:
         """The length of the longest record."""
@@ -739,12 +732,18 @@ def as_records_are(config: Config) -> Config:
     for a model with random weights the vocabulary that they were made with.
 
     Raises:
-        UsageError: for a directory of records that does not describe them.
+        UsageError: for a directory of records that does not describe them, and for other masks than theirs where these
+            are taken.
     """
     first = find_files(config.pretraining.train_records, "train_records")[0].parent
     made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
     if config.data.max_seq_length is None and made_with:
         config = config.changed({"max_seq_length": made_with["max_seq_length"]})
+    asked = config.given("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking")
+    held = vars(PretrainingConfig().with_masking(made_with)) | made_with
+    if config.pretraining.masking == "static" and (other := {n: v for n, v in asked.items() if v != held[n]}):
+        todo = "Drop it, or --masking=static."
+        raise UsageError(problem("masking=static takes the masks that the records hold", todo, **other))
     config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
     if config.model.is_scratch and not config.model.vocab_file:
         if TOKENIZER_JSON in made_with.get("casing", {}):
