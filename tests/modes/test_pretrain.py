@@ -15,9 +15,10 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
-from tfbert.errors import UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.model.files import BertConfig
 from tfbert.modes.pretrain import pretrain, with_records
+from tfbert.output.output_dir import locked
 from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.registry import task_of_model
 
@@ -61,7 +62,10 @@ def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tm
         other = config.changed({"max_seq_length": 24})
         with pytest.raises(UsageError, match="max_seq_length=32, asked for 24;.* or --overwrite_output_dir"):
             with_records(other)
-        assert with_records(other.changed({"overwrite_output_dir": True})).max_seq_length == 24
+        other = other.changed({"overwrite_output_dir": True})
+        with locked(tmp_path / "run"), pytest.raises(RunError, match="another process is writing"):
+            with_records(other)
+        assert with_records(other).max_seq_length == 24
 
 
 NOT_BUILT_IN = [

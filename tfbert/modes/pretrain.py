@@ -99,7 +99,8 @@ def with_named_records(config: Config) -> Config:
     # In a process of its own: this one has yet to set up its devices.
     context = multiprocessing.get_context("spawn")
     start = functools.partial(start_quietly, silent=is_unwatched())
-    with concurrent.futures.ProcessPoolExecutor(1, context, start) as process:
+    # Locked: no run in the directory reads the records that are replaced.
+    with locked(directory), concurrent.futures.ProcessPoolExecutor(1, context, start) as process:
         with without_main_module():
             made = process.submit(_prepare_built_in, config, records)
         try:
