@@ -56,6 +56,8 @@ def test_a_head_keeps_what_its_rows_mean(saved):
     expected = model(TEXTS).logits.numpy()
     reordered = TFBertForSequenceClassification.from_pretrained(directory, id2label={0: "good", 1: "so-so", 2: "bad"})
     assert worst(reordered(TEXTS).logits, expected[:, [1, 2, 0]]) < 1e-6
+    written = TFBertForSequenceClassification.from_pretrained(directory, id2label={2: "so-so", 1: "good", 0: "bad"})
+    assert worst(written(TEXTS).logits, expected) == 0 and [*written.config.id2label] == [0, 1, 2]
     renamed = TFBertForSequenceClassification.from_pretrained(directory, id2label={0: "x", 1: "y", 2: "z"})
     assert worst(renamed(TEXTS).logits, expected) == 0 and renamed.config.label2id == {"x": 0, "y": 1, "z": 2}
     with pytest.raises(ValueError, match="num_labels=5 for .* head has 3 labels.*ignore_mismatched_sizes=True"):

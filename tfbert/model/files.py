@@ -491,4 +491,5 @@ def _with_labels(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     if count is not None and len(named) != count:
         rule = "Each label has a name"
         raise UsageError(f"{rule}. Received: num_labels={count} and id2label of {len(named)}. Leave out num_labels.")
-    return values | {"id2label": named, "label2id": {name: number for number, name in named.items()}}
+    # In the order of their numbers, in whichever they are written.
+    return values | {"id2label": dict(sorted(named.items())), "label2id": {name: i for i, name in named.items()}}
