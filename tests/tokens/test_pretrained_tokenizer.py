@@ -1,8 +1,10 @@
 """A model directory's tokenizer: the ids of `AutoTokenizer` from the same directory, or a line about it."""
 
 import json
+import pickle
 import re
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
@@ -170,6 +172,22 @@ OTHERS += [("model", "tokenizer_class", "BertJapaneseTokenizer")]
 def test_other_special_tokens_and_classes_are_refused(tmp_path, file, key, value):
     directory = write(tmp_path, UNCASED, **{file: {key: value}})
     assert_refused(f"must be BERT's WordPiece.*({key}|added_tokens)=", ours, directory)
+
+
+@pytest.mark.parametrize("kind", ["BertTokenizer", "DistilBertTokenizer"])
+@pytest.mark.parametrize("names", [{}, {"model_input_names": ["input_ids", "attention_mask"]}])
+def test_second_texts_have_a_type_where_transformers_gives_them_one(tmp_path, kind, names):
+    config = {"do_lower_case": True, "tokenizer_class": kind} | names
+    directory = write(tmp_path / "a", UNCASED, fast=normalizer(), config=config)
+    tokenizer = BertTokenizer.from_pretrained(directory)
+    tokenizer.save(tmp_path / "saved")
+    for place in (directory, tmp_path / "saved"):
+        theirs = AutoTokenizer.from_pretrained(place)("the", "cat", return_tensors="np")
+        found = BertTokenizer.from_pretrained(place)
+        assert found == tokenizer == pickle.loads(pickle.dumps(found))
+        types = np.arange(5) >= found.encode(["the"], ["cat"], max_seq_length=9).second_start[0]
+        assert types.tolist() == np.array(theirs.get("token_type_ids", np.zeros([1, 5])), bool)[0].tolist()
+    assert (tokenizer == BertTokenizer(tokenizer.vocab)) == tokenizer.has_token_types == types.any()
 
 
 def test_cutting_on_the_left_is_said(tmp_path, logged):

@@ -143,7 +143,8 @@ class Tokenizer(abc.ABC):
     """All that decides the ids of a text."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and (self._kind, self.long_texts) == (other._kind, other.long_texts)
+        own = self._kind, self.long_texts, self.has_token_types
+        return isinstance(other, Tokenizer) and own == (other._kind, other.long_texts, other.has_token_types)
 
     def __hash__(self) -> int:
         return self.crc32
@@ -397,7 +398,8 @@ class BertTokenizer(Tokenizer):
         self._kind = self.vocab, *self.casing.values()
 
     def __reduce__(self) -> tuple:
-        return functools.partial(type(self), **self.casing), (self.vocab,), self.notes()  # Without what was traced.
+        state = self.notes() | {"has_token_types": self.has_token_types}
+        return functools.partial(type(self), **self.casing), (self.vocab,), state  # Without what was traced.
 
     @property
     def do_lower_case(self) -> bool:
@@ -445,7 +447,10 @@ class BertTokenizer(Tokenizer):
                 other ids than this one, or none says how a vocabulary with capitals or accents is cased.
         """
         _check_own(options)
-        return cls._of(directory, *read_pretrained(pathlib.Path(directory)))
+        vocab, casing, has_token_types = read_pretrained(pathlib.Path(directory))
+        found = cls._of(directory, vocab, casing)
+        found.has_token_types = has_token_types
+        return found
 
     @classmethod
     def _of(cls, source: str | pathlib.Path, vocab: list[str], casing: Mapping[str, Any]) -> BertTokenizer:
@@ -537,6 +542,7 @@ class BertTokenizer(Tokenizer):
             "extra_special_tokens": {},
             "model_max_length": model_max_length,
             "never_split": None,
+            **({} if self.has_token_types else {"model_input_names": ["input_ids", "attention_mask"]}),
             "split_special_tokens": not fills_masks,
             "tokenizer_class": "BertTokenizer",
         }

@@ -187,15 +187,15 @@ _FEW_CAPITALS, FEW_ACCENTS = 0.02, 0.05
 Casing = dict[str, bool]
 
 
-def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
+def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing, bool]:
     """Reads the vocabulary and the casing of a model directory; logs where no file states it.
 
     Args:
         directory: Holds `vocab.txt` or `tokenizer.json`, and maybe `tokenizer_config.json`.
 
     Returns:
-        The vocabulary, and `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` where they are not the
-        tokenizer's defaults.
+        The vocabulary; `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` where they are not the tokenizer's
+        defaults; and whether second texts have a type of their own, as for transformers.
 
     Raises:
         UsageError: if there is no vocabulary, the files describe another tokenizer than BERT's, or they contradict each
@@ -214,8 +214,10 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
                 f"their own. Received: {fast.path}, which does not. Use another model."
             )
     config.warn_of_side()
+    names = config.get("model_input_names", list)  # Unless they say it, it is as for the class.
+    has_types = not (kind or "").startswith("DistilBert") if names is None else "token_type_ids" in names
     if fast.exists and kind in _OF_TOKENIZER_JSON:
-        return tokens, found
+        return tokens, found, has_types
     # transformers' class for BERT takes the casing from tokenizer_config.json, or its own defaults, and overwrites what
     # tokenizer.json says: that counts where both are the same.
     stated = _casing_in(config)
@@ -233,7 +235,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
                 f"{NORMALIZER_NAMES[key]}={json.dumps(ours[key])} in {fast.path}, which transformers takes as "
                 f"{json.dumps(theirs[key])}. State {key} in tokenizer_config.json."
             )
-    return tokens, casing
+    return tokens, casing, has_types
 
 
 def read_casing(directory: pathlib.Path, tokens: Sequence[str]) -> Casing:
