@@ -171,6 +171,23 @@ def test_what_is_refused(tmp_path, name, changed, line):
     assert_refused(re.escape(line), read_tokenizer, tmp_path)
 
 
+def test_an_added_token_that_transformers_finds_elsewhere_is_refused(tmp_path):
+    path = KINDS["modernbert"](tmp_path) / C
+    added, config = json.loads((tmp_path / T).read_text())["added_tokens"], json.loads(path.read_text())
+    for single_word in (False, True):
+        decoder = {str(t.pop("id")): t for t in map(dict, added) if t["content"] == " " * 4}
+        (number,) = decoder
+        decoder[number]["single_word"] = single_word
+        path.write_text(json.dumps(config | {"added_tokens_decoder": decoder}))
+        found = AutoTokenizer.from_pretrained(tmp_path)("four    blanks")["input_ids"]
+        assert (int(number) in found) != single_word
+        if not single_word:
+            assert rows(read_tokenizer(tmp_path).encode(["four    blanks"], max_seq_length=99)) == [found]
+    assert_refused(
+        "Received: token '    ', which tokenizer.json lacks or describes otherwise, in", read_tokenizer, tmp_path
+    )
+
+
 @pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "merges.txt"])
 def test_files_of_other_forms_say_how_to_convert_them(tmp_path, name):
     (tmp_path / name).write_bytes(b"\n")

@@ -255,11 +255,15 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
     known = {token["content"]: bool(token["special"]) for token in whole["added_tokens"]}
     model = whole["model"]["vocab"]
     known |= {token: True for token in (model if isinstance(model, dict) else dict(model)) if token not in known}
+    # Where transformers finds those that are no special ones, these say.
+    plain = {token["content"]: token for token in whole["added_tokens"] if not token["special"]}
+    stated = {each.get("content"): each for each in config.object("added_tokens_decoder").values.values()}
+    both = plain.keys() & stated.keys()
+    moved = {text for text in both if any(stated[text].get(key, v) != v for key, v in plain[text].items())}
     for text, is_special in named_tokens(directory, config):
-        if text is not None and (text not in known or is_special not in (None, known[text])):
-            how = "special" if known.get(text) else "no special one"
+        if text is not None and (text not in known or is_special not in (None, known[text]) or text in moved):
             rule = "tokenizer.json and tokenizer_config.json must describe one tokenizer"
-            received = f"token {text!r}, which tokenizer.json lacks or calls {how}, in {directory}"
+            received = f"token {text!r}, which tokenizer.json lacks or describes otherwise, in {directory}"
             todo = "Save it anew in transformers: AutoTokenizer.from_pretrained(D).save_pretrained(D)."
             raise UsageError(f"{rule}. Received: {received}. {todo}")
 
