@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.support.cases import SLOW, quick, slow
 from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, apart, rows, weights
-from tfbert.step.terms import Terms
+from tfbert.step.terms import Terms, numbered
 
 ROWS, POSITIONS, TAGS, WORDS = 27, 6, 4, 9  # In batches of 16: the last has 11 rows.
 RATE = 0.5
@@ -166,6 +166,40 @@ def test_one_loss_and_weight_are_those_of_all_outputs(either):
     assert [metric.name for metric in terms.metrics] == ["loss", "a_loss", "b_loss"]
     for weight in terms.weights(np.float32([1, 2]), 2, None).values():
         np.testing.assert_array_equal(weight, [1, 2])
+
+
+@OVER_BOTH
+def test_a_weight_of_a_loss_may_be_a_variable_that_changes(either):
+    """As where a callback lets a second loss in by and by."""
+    weight = either.keras.Variable(0.0) if either.is_keras_3 else tf.Variable(0.0)
+    terms = Terms(either.step, [either.loss(), either.loss()], [2.0, weight])
+    shown = terms.metrics[0]
+    for value, total in ((0.0, 2.0), (0.5, 3.5)):
+        weight.assign(value)
+        terms.update_metrics(np.float32([1, 3, 0]), np.float32([1, 1, 1]))
+        assert float(terms.total(np.float32([1, 3, 0]))) == float(shown.result()) == total
+    assert shown.get_config()["coefficients"] == [2.0, 0.5, 1.0]
+
+
+def test_outputs_of_one_layer_have_a_loss_each(either):
+    """Of a head that is called twice, both outputs have the name in Keras 3."""
+
+    def twice():
+        either.keras.utils.set_random_seed(3)
+        inputs = [either.keras.Input([FEATURES]) for _ in range(2)]
+        return either.keras.Model(inputs, list(map(either.layers.Dense(CLASSES, name="head"), inputs)))
+
+    x, kind = rows(20)
+    loss, weight, metrics = (lambda: [either.loss(), either.loss()]), [1.0, 0.3], [["accuracy"]] * 2
+    compiled = lambda: {"loss": loss(), "loss_weights": weight, "metrics": metrics}  # noqa: E731
+    plain, found = (
+        train(twice, ([x, x[::-1].copy()], [kind, kind]), compiled=compiled) for train in (either.plain, either.ours)
+    )
+    assert apart(found, plain) < 1e-5
+    assert found.history["loss"] == pytest.approx(plain.history["loss"], abs=1e-5)
+    parts = {"head_loss", "head_1_loss", "head_accuracy", "head_1_accuracy"}
+    assert found.history.keys() == {"loss"} | parts
+    assert numbered(["a", "a", "a_1", "a"]) == ["a", "a_2", "a_1", "a_3"]
 
 
 @SLOW

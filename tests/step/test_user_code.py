@@ -68,6 +68,15 @@ def test_a_compute_loss_with_a_value_per_row_is_honoured(either, weighted, repli
     assert np.isfinite(found.history["loss"]).all(), "which tf_keras itself does not report"
 
 
+def test_a_compute_loss_is_told_whether_it_trains(three):
+    def told(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return 0 * y_pred[:, 0] + float(training)
+
+    x, y = rows(8)
+    model = three.build(lambda: three.subclassed(compute_loss=told), compiled={"loss": None, "run_eagerly": True})
+    assert (model.train_on_batch(x, y), model.test_on_batch(x, y), model.evaluate(x, y, verbose=0)) == (1, 0, 0)
+
+
 def test_a_predict_step_of_ones_own_or_of_keras_hub_is_called(either):
     """KerasHub's detectors decode in theirs."""
     code = "def predict_step(self, data):\n    return tf.argmax(self(data), axis=-1)"

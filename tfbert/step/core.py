@@ -281,7 +281,7 @@ class Step(comparisons.Comparing):
             predictions = self(inputs, training=False)
         weights = self._terms.masked(self._terms.weights(sample_weight, num_rows, labels), predictions)
         rows = self._terms.rows(labels, sample_weight)
-        sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
+        sums = self._terms.sums(rows, predictions, weights, self.losses, inputs, training=False)
         self._terms.update_metrics(sums, self._terms.counts(weights))
         measured = labels, predictions, sample_weight
         found = [self._range_faults(predictions), self._metric_faults(*measured, training=False)]

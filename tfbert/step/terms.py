@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 import re
 import traceback
@@ -36,7 +37,7 @@ class Terms:
     Args:
         parts: The Keras of losses and metrics.
         loss: A loss; or one for each output, as a list or by name. None for an output without a loss.
-        loss_weights: What to multiply terms by, given as the losses are; None for 1.
+        loss_weights: What to multiply terms by, given as the losses are, numbers or variables; None for 1.
         output_names: Names of the model's outputs, in order; None takes the names of the losses.
         own: A model whose `compute_loss(x, y, y_pred, sample_weight)` is the loss: its mean over all rows of the global
             batch. As in plain Keras, weights and what layers add to the loss (`self.losses`) are its own business.
@@ -79,7 +80,8 @@ class Terms:
         ignored = {name: each.get_config().get("ignore_class") for name, each in theirs.items()}
         self._ignored = {name: each for name, each in ignored.items() if each is not None}
         weights = self._by_name(loss_weights, "loss_weights")
-        self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
+        factors = [1.0 if weights[n] is None else weights[n] for n in self.losses] + [1.0]
+        self._coefficients = [each if hasattr(each, "assign") else float(each) for each in factors]
         self._total = parts.Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
 
     @property
@@ -136,9 +138,7 @@ class Terms:
         rows = tf.stack([tf.reduce_any(w != 0, axis=list(range(1, w.shape.rank))) for w in weights.values()])
         return tf.stack([*counted, tf.reduce_sum(tf.cast(tf.reduce_any(rows, axis=0), tf.float32))])
 
-    def sums(
-        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], added: list[tf.Tensor], inputs: Any
-    ) -> tf.Tensor:
+    def sums(self, rows, predictions, weights, added, inputs, training: bool = True) -> tf.Tensor:
         """Each term's sum of weight x value.
 
         Args:
@@ -147,20 +147,23 @@ class Terms:
             weights: As `weights` gives them.
             added: What the model adds to its loss: Keras's `losses`.
             inputs: The model's, which no compiled loss reads.
+            training: Whether in a step; a model's own `compute_loss` may ask for it.
         """
-        sums = [tf.reduce_sum(each) for each in self.values(rows, predictions, weights, inputs)]
+        sums = [tf.reduce_sum(each) for each in self.values(rows, predictions, weights, inputs, training)]
         if self.takes_all or not added:
             return tf.stack([*sums, 0.0])
         # Keras adds regularisation once per batch; as a share of each row it does not depend on the split.
         return tf.stack([*sums, tf.math.multiply_no_nan(tf.add_n(as_numbers(added)), self.counts(weights)[-1])])
 
     def values(
-        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any
+        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any, training: bool = True
     ) -> list[tf.Tensor]:
         """Each term's weight x value, float32 `[rows, ...]` as its weights; arguments as those of `sums`."""
         if self.takes_all:
+            given = inputs, rows.get("labels"), predictions, rows.get("sample_weight")
+            asks = "training" in inspect.signature(self._own.compute_loss).parameters  # As Keras 3 tells.
             with _without(self._own, self._parts.compiled_loss):
-                values = self._own.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
+                values = self._own.compute_loss(*given, **({"training": training} if asks else {}))
             return [_times_weights(values, *weights.values(), self.described, None)]
         outputs, found = self.of_outputs(predictions, "outputs"), []
         for name, loss in self.losses.items():
@@ -184,7 +187,7 @@ class Terms:
 
     def total(self, terms: tf.Tensor) -> tf.Tensor:
         """The loss `[]` of its terms."""
-        return tf.reduce_sum(terms * self._coefficients)
+        return tf.reduce_sum(terms * tf.stack([tf.cast(each, tf.float32) for each in self._coefficients]))
 
     def update_metrics(self, sums: tf.Tensor, counts: tf.Tensor) -> None:
         """Adds a replica's sums and counts to the means, which thereby cover all values seen."""
@@ -203,6 +206,15 @@ class Terms:
         rule = f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}"
         received = f"{what} for {_described(given)}"
         raise ValueError(f"{rule}. Received: {received}. Pass one for each output, None for one that has none.")
+
+
+def numbered(names: list[str]) -> list[str]:
+    """Names, each another, as tf_keras has them: in Keras 3 outputs that one layer gives twice have one name."""
+    found: list[str] = []
+    for name in names:
+        others = (f"{name}_{number}" for number in itertools.count(1))
+        found.append(name if name not in found else next(each for each in others if each not in {*names, *found}))
+    return found
 
 
 def _described(given: Any) -> str:
@@ -263,10 +275,10 @@ def _without(model: Any, name: str) -> contextlib.AbstractContextManager[None]:
 
 
 class _Means:
-    """Means that Keras does not track: they are not weights to save and load."""
+    """Means, and what to multiply each by, that Keras does not track: they are not weights to save and load."""
 
-    def __init__(self, parts: list[Any]):
-        self.parts = parts
+    def __init__(self, parts: list[Any], factors: list[Any]):
+        self.parts, self.factors = parts, factors
 
 
 class Total:
@@ -281,14 +293,13 @@ class Total:
 
     keras: ModuleType
 
-    def __init__(self, names: list[str], coefficients: list[float], name: str = "loss", dtype: Any = None):
+    def __init__(self, names: list[str], coefficients: list[Any], name: str = "loss", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
-        self.means = _Means([self.keras.metrics.Mean(name=each) for each in names])
-        self._coefficients = list(coefficients)
+        self.means = _Means([self.keras.metrics.Mean(name=each) for each in names], coefficients)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        own = {"names": [part.name for part in self.means.parts], "coefficients": list(self._coefficients)}
+        own = {"names": [part.name for part in self.means.parts], "coefficients": [*map(float, self.means.factors)]}
         return super().get_config() | own
 
     def update_state(self) -> None:
@@ -296,7 +307,7 @@ class Total:
 
     def result(self) -> tf.Tensor:
         """float32 `[]`."""
-        return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.means.parts, strict=True)])
+        return tf.add_n([c * part.result() for c, part in zip(self.means.factors, self.means.parts, strict=True)])
 
     def reset_state(self) -> None:
         """Resets the parts too."""

@@ -19,7 +19,7 @@ from tfbert.devices.workers import check_same, checksum, versions_of
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import refusals
 from tfbert.step.core import Step
-from tfbert.step.terms import Terms, check_probabilities, one_line
+from tfbert.step.terms import Terms, check_probabilities, numbered, one_line
 
 _MOST_IN_A_ROW = 20
 """Updates that loss scaling may skip before the user hears of it: it needs some to find its scale."""
@@ -77,7 +77,7 @@ class Tuner(Step):
         # Names of a functional model's outputs, by its dictionary or its layers.
         outputs = self._parts.outputs_of(self.model)
         names = sorted(outputs) if isinstance(outputs, Mapping) else getattr(self.model, "output_names", None)
-        names = names if self._forward is None else None
+        names = numbered(names) if names and self._forward is None else None
         if names and len(names) > 1:
             self._untracked("output_names", names)  # Keras names metrics by them.
         with self.distribute_strategy.scope():
