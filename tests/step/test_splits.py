@@ -184,6 +184,15 @@ def test_what_optimizers_do_with_a_gradient_they_do_with_the_global_batchs(three
     three.like(optimizer=lambda: three.keras.optimizers.Adam(0.02, epsilon=EPSILON, **options))
 
 
+def test_each_of_several_optimizers_gets_the_global_batchs(three):
+    kinds = three.keras.optimizers
+    by_name = lambda: kinds.OptimizerMap(kinds.Adam(0.02), {".*kernel": three.sgd(global_clipnorm=0.1)})  # noqa: E731
+    three.like(optimizer=lambda: kinds.MultiOptimizer(by_name()), compiled={"run_eagerly": True})
+    model = three.build(optimizer=lambda: kinds.MultiOptimizer(by_name()), compiled={"run_eagerly": True})
+    model.train_on_batch(*rows(8), sample_weight=np.full(8, np.inf, np.float32))
+    assert [int(each.iterations.numpy()) for each in (model.optimizer, *model.optimizer.optimizers)] == [1, 1, 1]
+
+
 # Clipping and dropout.
 
 

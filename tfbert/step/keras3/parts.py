@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfbert.private import layers_of, rate_of, strategy_of
 from tfbert.step.keras3 import private
 from tfbert.step.keras3.fused import LAMB, AdamW
-from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
+from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, each_of, generators_of, summed_already
 from tfbert.step.noise import Noise, known_leading, noise_key
 from tfbert.step.refusals import KerasParts, check_keras, is_of, needs_scope, refuse_own
 from tfbert.step.terms import Total, check_labels
@@ -236,7 +236,8 @@ class Keras3Parts(KerasParts):
                 return tf.constant(0)
 
             def skip() -> tf.Tensor:
-                inner.iterations.assign_add(1)
+                for each in each_of(inner):
+                    each.iterations.assign_add(1)
                 return tf.constant(0)
 
             tf.cond(is_finite, step, skip)
@@ -289,7 +290,7 @@ class Keras3Parts(KerasParts):
         if optimizer is not inner:
             instead = "Define it on the inner optimizer"
             refuse_own("optimizer", optimizer, ("apply", "apply_gradients"), instead, self.libraries)
-        for each in (optimizer, inner):
+        for each in (optimizer, *each_of(inner)):
             check_keras("learning_rate", rate_of(each), self)
             if each.gradient_accumulation_steps:
                 raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -101,17 +102,26 @@ def compiled_metrics_of(model: keras.Model) -> keras.metrics.Metric | None:
     return model._compile_metrics
 
 
+def each_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
+    """An optimizer and, of a `MultiOptimizer`, those that it shares variables out to."""
+    return [optimizer, *getattr(optimizer, "optimizers", ())]
+
+
 def summed_already(optimizer: keras.optimizers.Optimizer) -> AbstractContextManager[None]:
     """While active, `apply` takes gradients as they are: neither summed over replicas nor divided by a loss scale.
 
     Moving averages that overwrite the weights do so on each replica by itself: Keras's own way cannot be taken there.
     """
-    return replaced(
-        vars(optimizer),
-        loss_scale_factor=None,
-        _all_reduce_sum_gradients=lambda grads_and_vars: grads_and_vars,
-        _overwrite_model_variables_with_average_value=functools.partial(_overwrite, optimizer),
-    )
+    stack = contextlib.ExitStack()
+    for each in each_of(optimizer):
+        changed = replaced(
+            vars(each),
+            loss_scale_factor=None,
+            _all_reduce_sum_gradients=lambda grads_and_vars: grads_and_vars,
+            _overwrite_model_variables_with_average_value=functools.partial(_overwrite, each),
+        )
+        stack.enter_context(changed)
+    return stack
 
 
 def _overwrite(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
