@@ -211,6 +211,7 @@ def test_single_batches(either):
         assert float(found) == pytest.approx(float(expected), abs=1e-6)
     assert apart(weights(model), weights(plain)) < 1e-5
     assert float(model.test_on_batch(x, y)) == pytest.approx(float(plain.test_on_batch(x, y)), abs=1e-6)
+    np.testing.assert_allclose(model.predict_on_batch(x), plain.predict_on_batch(x), atol=1e-6)
 
 
 @SLOW

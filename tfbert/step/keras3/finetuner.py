@@ -182,6 +182,8 @@ class FineTuner(Tuner, keras.Model):
         strategy, callbacks = self.distribute_strategy, given.get("callbacks")
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
+        if name == "predict_on_batch":  # Else each replica predicts all rows.
+            given |= {"x": _shared(strategy, given["x"])}
         if name != "fit" or num_workers == 1 or isinstance(callbacks, keras.callbacks.CallbackList):
             return given
         callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
