@@ -151,6 +151,20 @@ def test_what_is_frozen_stays_and_lists_and_encodings_train():
     assert [path.partition("/")[2] for path in moved] == ["classifier/kernel", "classifier/bias"]
 
 
+def test_every_method_takes_lists_and_encodings():
+    model, weight = make(num_hidden_layers=1), np.linspace(0.5, 2, len(CLASSES))
+    model.compile("sgd", run_eagerly=True)
+    texts = collections.UserDict({name: value.tolist() for name, value in TEXTS.items()})
+    for method in (model.evaluate, model.test_on_batch):
+        found = method(texts, CLASSES.tolist(), sample_weight=weight.tolist())
+        assert found == pytest.approx(method(TEXTS, CLASSES, sample_weight=weight), rel=1e-6)
+    np.testing.assert_array_equal(model.predict_on_batch(texts).logits, model.predict(TEXTS, verbose=0).logits)
+    for method in (model.fit, model.train_on_batch):
+        method(texts, CLASSES.tolist(), sample_weight=weight.tolist())
+        with pytest.raises(ValueError, match="among the labels in x, y"):
+            method(texts, (CLASSES + 1).tolist())
+
+
 def test_classes_without_a_weight_have_1_in_data_sets_too():
     model, fit = make(num_hidden_layers=1), {"class_weight": {0: 2.0}, "verbose": 0}
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)

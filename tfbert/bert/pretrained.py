@@ -344,24 +344,35 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
 
     def fit(self, x=None, y=None, *args: Any, **options: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`, of a tokenizer's `BatchEncoding` too."""
-        given = {"x": x, "y": y} | options
-        given |= {name: plain(given[name]) for name in ("x", "y", "validation_data") if name in given}
-        check_rows(given, self, self.loss)
-        with one_line():
-            return super().fit(given.pop("x"), given.pop("y"), *args, **given)
+        return self._call_keras("fit", args, {"x": x, "y": y} | options)
 
     def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
         """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
-        x, y = plain(x), plain(y)
-        check_rows({"x": x, "y": y}, self, self.loss)
-        with one_line():
-            return super().evaluate(x, y, *args, **options)
+        return self._call_keras("evaluate", args, {"x": x, "y": y} | options)
 
     def predict(self, x, *args: Any, **options: Any) -> Any:
         """As `keras.Model.predict`, of a tokenizer's `BatchEncoding` too; outputs with names."""
-        x = plain(x)
-        check_rows({"x": x}, self, self.loss)
-        return super().predict(x, *args, **options)
+        return self._call_keras("predict", args, {"x": x} | options)
+
+    def train_on_batch(self, x, y=None, *args: Any, **options: Any) -> Any:
+        """As `keras.Model.train_on_batch`, of a tokenizer's `BatchEncoding` too."""
+        return self._call_keras("train_on_batch", args, {"x": x, "y": y} | options)
+
+    def test_on_batch(self, x, y=None, *args: Any, **options: Any) -> Any:
+        """As `keras.Model.test_on_batch`, of a tokenizer's `BatchEncoding` too."""
+        return self._call_keras("test_on_batch", args, {"x": x, "y": y} | options)
+
+    def predict_on_batch(self, x) -> Any:
+        """As `keras.Model.predict_on_batch`, of a tokenizer's `BatchEncoding` too."""
+        return self._call_keras("predict_on_batch", (), {"x": x})
+
+    def _call_keras(self, name: str, args: tuple, given: dict[str, Any]) -> Any:
+        """Calls one of Keras's methods; ValueError for rows that cannot be what they are given as."""
+        columns = ("x", "y", "sample_weight", "validation_data")
+        given |= {each: plain(given[each]) for each in columns if each in given}
+        check_rows(given, self, self.loss)
+        with one_line():
+            return getattr(super(), name)(*(given.pop(each) for each in ("x", "y") if each in given), *args, **given)
 
     # Parts.
 
