@@ -93,6 +93,19 @@ def test_weights_of_rows_are_those_of_their_tags_in_metrics_too():
             assert accuracy == pytest.approx(expected, abs=1e-6)
 
 
+def test_weights_of_two_labels_are_in_their_order():
+    """Those of rows Keras repeats, where the labels are a tuple."""
+    model, labels, one = make("TFBertForQuestionAnswering", num_hidden_layers=1), (CLASSES, CLASSES + 1), CLASSES + 1.0
+    logits = map(np.float64, model.predict(TEXTS, verbose=0))
+    losses = [np.log(np.exp(z).sum(1)) - z[np.arange(len(y)), y] for z, y in zip(logits, labels, strict=True)]
+    for trained in (model, tfbert.FineTuner(model, gradient_accumulation_steps=2)):
+        trained.compile("sgd", run_eagerly=True)
+        for given, weights in (((one, one**2), (one, one**2)), (one, (one, one))):
+            expected = sum((loss * weight).mean() / 2 for loss, weight in zip(losses, weights, strict=True))
+            found = trained.evaluate(TEXTS, labels, sample_weight=given, verbose=0)
+            assert found[0] == pytest.approx(expected, rel=1e-5)
+
+
 PROBLEMS = {
     "regression": ({"num_labels": 1}, CLASSES / 2, lambda y, z: (y - z[:, 0]) ** 2),
     "multi_label_classification": (

@@ -103,8 +103,6 @@ class Labelled:
             labels = {name: inputs[name] for name in self.LABELS if name in inputs} or None
             inputs = {name: value for name, value in inputs.items() if name not in self.LABELS}
         labels = self._named(labels)
-        if isinstance(labels, (list, tuple)) and len(labels) == len(self.LABELS):
-            labels = dict(zip(self.LABELS.values(), labels, strict=True))
         if isinstance(labels, Mapping) and len(labels) == len(self.LABELS) == 1:
             (labels,) = labels.values()
         return inputs, labels
@@ -158,7 +156,10 @@ class Labelled:
         return counts | {name: counts[name] * tf.cast(each, tf.float32) for name, each in given.items()}
 
     def _named(self, given: Any) -> Any:
-        """What is by the names of labels, by those of outputs; transformers' `hf_compute_loss` has `start_position`."""
+        """What is in the order of labels, or by their names, by those of outputs; transformers' `hf_compute_loss` has
+        `start_position`."""
+        if isinstance(given, (list, tuple)) and len(given) == len(self.LABELS):
+            return dict(zip(self.LABELS.values(), given, strict=True))
         if not isinstance(given, Mapping):
             return given
         return {self.LABELS.get(name, self.LABELS.get(f"{name}s", name)): value for name, value in given.items()}
