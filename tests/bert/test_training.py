@@ -106,6 +106,16 @@ def test_weights_of_two_labels_are_in_their_order():
             assert found[0] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("kind, labels", [("SequenceClassification", CLASSES), ("TokenClassification", TAGS)])
+def test_labels_and_weights_of_one_output_may_have_its_name(kind, labels):
+    model, weights = make(f"TFBertFor{kind}", num_hidden_layers=1), CLASSES + 1.0
+    for trained in (model, tfbert.FineTuner(model, gradient_accumulation_steps=2)):
+        trained.compile("sgd", run_eagerly=True)
+        score = lambda y, weight: trained.evaluate(TEXTS, y, sample_weight=weight, verbose=0)  # noqa: B023, E731
+        expected = score(labels, weights)
+        assert score({"labels": labels}, {"labels": weights}) == score([labels], weights) == expected
+
+
 PROBLEMS = {
     "regression": ({"num_labels": 1}, CLASSES / 2, lambda y, z: (y - z[:, 0]) ** 2),
     "multi_label_classification": (

@@ -102,10 +102,7 @@ class Labelled:
         if labels is None and isinstance(inputs, Mapping):
             labels = {name: inputs[name] for name in self.LABELS if name in inputs} or None
             inputs = {name: value for name, value in inputs.items() if name not in self.LABELS}
-        labels = self._named(labels)
-        if isinstance(labels, Mapping) and len(labels) == len(self.LABELS) == 1:
-            (labels,) = labels.values()
-        return inputs, labels
+        return inputs, self._named(labels)
 
     def for_loss(self, outputs: Any) -> Any:
         """What losses and metrics compare with labels: the one tensor, or several by name."""
@@ -134,11 +131,11 @@ class Labelled:
 
     def row_weights(self, labels: Any, sample_weight: Any) -> Any:
         """Weights by the names of several outputs, and of the labels' rank where some do not count."""
-        if sample_weight is None or not (self.IGNORES or len(self.LABELS) > 1):
-            return sample_weight
-        if not isinstance(labels, Mapping):
-            return _to_rank(sample_weight, labels)
         given = self._named(sample_weight)
+        if given is None or not (self.IGNORES or len(self.LABELS) > 1):
+            return given
+        if not isinstance(labels, Mapping):
+            return _to_rank(given, labels)
         given = given if isinstance(given, Mapping) else dict.fromkeys(labels, given)
         return {name: _to_rank(given[name], y) for name, y in labels.items() if given.get(name) is not None}
 
@@ -156,13 +153,14 @@ class Labelled:
         return counts | {name: counts[name] * tf.cast(each, tf.float32) for name, each in given.items()}
 
     def _named(self, given: Any) -> Any:
-        """What is in the order of labels, or by their names, by those of outputs; transformers' `hf_compute_loss` has
-        `start_position`."""
+        """What is in the order of labels, or by their names, by those of outputs; the one of one label. transformers'
+        `hf_compute_loss` has `start_position`."""
         if isinstance(given, (list, tuple)) and len(given) == len(self.LABELS):
-            return dict(zip(self.LABELS.values(), given, strict=True))
+            given = dict(zip(self.LABELS, given, strict=True))
         if not isinstance(given, Mapping):
             return given
-        return {self.LABELS.get(name, self.LABELS.get(f"{name}s", name)): value for name, value in given.items()}
+        given = {self.LABELS.get(name, self.LABELS.get(f"{name}s", name)): value for name, value in given.items()}
+        return next(iter(given.values())) if len(given) == len(self.LABELS) == 1 else given
 
 
 def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:
