@@ -106,6 +106,24 @@ def test_weights_of_two_labels_are_in_their_order():
             assert found[0] == pytest.approx(expected, rel=1e-5)
 
 
+def test_what_compile_is_given_in_lists_is_in_the_order_of_the_labels():
+    """Keras's is that of the outputs' names, of which "end_logits" comes first."""
+    model, labels = make("TFBertForQuestionAnswering", num_hidden_layers=1), (CLASSES, CLASSES + 1)
+    loss, count = (
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.metrics.SparseTopKCategoricalAccuracy,
+    )
+    logits = model.predict(TEXTS, verbose=0)
+    one, other = (float(loss(y, each)) for y, each in zip(labels, logits, strict=True))
+    for trained in (model, tfbert.FineTuner(model, gradient_accumulation_steps=2)):
+        metrics = {"metrics": [["accuracy"], [count(2, name="two")]], "weighted_metrics": [count(3, name="three")]}
+        trained.compile("sgd", [loss, loss], [1.0, 0.1], run_eagerly=True, **metrics)
+        found = trained.evaluate(TEXTS, labels, verbose=0, return_dict=True)
+        assert found["loss"] == pytest.approx(one + 0.1 * other, rel=1e-5)
+        measured = {"start_logits_accuracy", "end_logits_two", "start_logits_three", "end_logits_three"}
+        assert found.keys() == {"loss", "start_logits_loss", "end_logits_loss"} | measured
+
+
 @pytest.mark.parametrize("kind, labels", [("SequenceClassification", CLASSES), ("TokenClassification", TAGS)])
 def test_labels_and_weights_of_one_output_may_have_its_name(kind, labels):
     model, weights = make(f"TFBertFor{kind}", num_hidden_layers=1), CLASSES + 1.0

@@ -333,9 +333,10 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
         self.check_loss(loss)
         if self.is_own_loss(loss):
             loss, loss_weights = self.compiled_losses()
-        metrics = self.named_metrics(metrics)
+        options["weighted_metrics"] = self.named_metrics(options.get("weighted_metrics"))
         options["jit_compile"] = options.get("jit_compile") is True
-        super().compile(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **options)
+        # Keras takes lists in the order of the outputs' names, not of the outputs.
+        super().compile(optimizer, *map(self.named, (loss, loss_weights)), self.named_metrics(metrics), **options)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""

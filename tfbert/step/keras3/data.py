@@ -68,7 +68,7 @@ class Labelled:
         """Metrics as `compile` takes them: of several outputs, a list of another length is one for each of these."""
         names = list(self.LABELS.values())
         if not isinstance(metrics, (list, tuple)) or len(names) < 2 or len(metrics) == len(names):
-            return metrics
+            return metrics if len(names) < 2 else self.named(metrics)
 
         def another(metric: Any) -> Any:
             return type(metric).from_config(metric.get_config()) if isinstance(metric, keras.metrics.Metric) else metric
@@ -102,7 +102,7 @@ class Labelled:
         if labels is None and isinstance(inputs, Mapping):
             labels = {name: inputs[name] for name in self.LABELS if name in inputs} or None
             inputs = {name: value for name, value in inputs.items() if name not in self.LABELS}
-        return inputs, self._named(labels)
+        return inputs, self.named(labels)
 
     def for_loss(self, outputs: Any) -> Any:
         """What losses and metrics compare with labels: the one tensor, or several by name."""
@@ -131,7 +131,7 @@ class Labelled:
 
     def row_weights(self, labels: Any, sample_weight: Any) -> Any:
         """Weights by the names of several outputs, and of the labels' rank where some do not count."""
-        given = self._named(sample_weight)
+        given = self.named(sample_weight)
         if given is None or not (self.IGNORES or len(self.LABELS) > 1):
             return given
         if not isinstance(labels, Mapping):
@@ -152,7 +152,7 @@ class Labelled:
             return counts * tf.cast(given, tf.float32)
         return counts | {name: counts[name] * tf.cast(each, tf.float32) for name, each in given.items()}
 
-    def _named(self, given: Any) -> Any:
+    def named(self, given: Any) -> Any:
         """What is in the order of labels, or by their names, by those of outputs; the one of one label. transformers'
         `hf_compute_loss` has `start_position`."""
         if isinstance(given, (list, tuple)) and len(given) == len(self.LABELS):

@@ -65,7 +65,8 @@ class FineTuner(Tuner, keras.Model):
         labels.check_loss(given["loss"])
         if labels.is_own_loss(given["loss"]) and labels.own_losses() and not has_own_loss(self.model, PARTS):
             given["loss"], given["loss_weights"] = labels.compiled_losses()
-        given["metrics"] = labels.named_metrics(given.get("metrics"))
+        given |= {each: labels.named(given[each]) for each in ("loss", "loss_weights") if each in given}
+        given |= {each: labels.named_metrics(given.get(each)) for each in ("metrics", "weighted_metrics")}
         super().compile(**given)
         self._terms.usable = self._labelled.usable
         private.unset_compiled_loss(self)
