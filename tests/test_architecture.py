@@ -72,23 +72,23 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 684,
-    "bert": 936,
-    "commandline": 392,
-    "config": 1538,
-    "corpus": 1799,
+    "batches": 679,
+    "bert": 939,
+    "commandline": 391,
+    "config": 1537,
+    "corpus": 1797,
     "data": 1392,
     "devices": 906,
     "doors": 687,
     "launch": 299,
-    "model": 2002,
-    "modes": 941,
+    "model": 1998,
+    "modes": 936,
     "output": 634,
     "python": 274,
     "report": 896,
-    "step": 2602,
-    "tasks": 5288,
-    "tokens": 1010,
+    "step": 2626,
+    "tasks": 5289,
+    "tokens": 1021,
     "train": 1396,
 }
 

@@ -138,7 +138,15 @@ class Terms:
         rows = tf.stack([tf.reduce_any(w != 0, axis=list(range(1, w.shape.rank))) for w in weights.values()])
         return tf.stack([*counted, tf.reduce_sum(tf.cast(tf.reduce_any(rows, axis=0), tf.float32))])
 
-    def sums(self, rows, predictions, weights, added, inputs, training: bool = True) -> tf.Tensor:
+    def sums(
+        self,
+        rows: dict[str, Any],
+        predictions: Any,
+        weights: dict[str, tf.Tensor],
+        added: list[tf.Tensor],
+        inputs: Any,
+        training: bool = True,
+    ) -> tf.Tensor:
         """Each term's sum of weight x value.
 
         Args:
