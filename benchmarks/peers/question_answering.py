@@ -46,7 +46,7 @@ def main() -> None:
 def train(args: argparse.Namespace, tokenizer) -> dict:
     """Fine-tunes, and saves the model."""
     table = read_questions(args.train_file, version_2_with_negative=args.version_2_with_negative)
-    table = training_questions(table)
+    table = training_questions(table, [])
     table = table.take(chosen(len(table), args.max_train_examples))
     windows = make_windows(tokenizer, table.questions, [table.context(row) for row in range(len(table))], args)
     rows = []
