@@ -109,12 +109,14 @@ FOUND = {  # What training finds by name, and columns of other sets with more us
     "multi_label_classification": (lambda i: {"text": f"good {i}", "category": ["a", "b"][i % 2 :]}, {"labels": ["a"]}),
     "token_classification": (lambda i: {"words": ["Ella", f"s{i}"], "tags": ["B-X", "O"]}, TAGGED),
     "multiple_choice": (lambda i: {"goal": f"who {i}?", "choices": ["x", "y"], "answer": i % 2}, {"label": 0}),
+    "choices": (lambda i: {"goal": f"who {i}?", "ending0": "x", "ending1": "y", "answer": i % 2}, {"choices": ["no"]}),
 }
 
 
 @pytest.mark.parametrize("task", FOUND)
 def test_other_sets_of_a_run_are_read_by_the_columns_of_its_training_data(task, write):
     row, others = FOUND[task]
+    task = {"choices": "multiple_choice"}.get(task, task)
     more = write("more.jsonl", [row(i) | {name: others[name] for name in others.keys() - row(i)} for i in range(4)])
     path = write("train.jsonl", [row(i) for i in range(4)])
     data = load_data(DataConfig(train_file=path, validation_file=more, task=task))

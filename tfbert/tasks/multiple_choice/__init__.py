@@ -30,6 +30,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import Recorded
 from tfbert.data.files import UNLABELLED, Finder, are_of_texts, check_different, check_text, literal
 from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.data.reading import OTHER_FORMATS, PREDICTED_TEXTS, BadRows, GivenTable, OpenFile, Unlabelled, plain
@@ -696,8 +697,14 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
 def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads questions with their choices."""
-    task, notes = MultipleChoice(options.choosing), []
-    sets = read_training_tables(config, task.name, task.read, notes)
+    task, notes, choices = MultipleChoice(options.choosing), [], [*options.choosing.choice_columns]
+
+    def read(source: Source, config: DataConfig) -> ChoiceExamples:  # All sets by the columns of the first.
+        found = read_choices(source, config, choices)
+        choices[:] = choices or map(Recorded, found.columns["choice_columns"])
+        return found
+
+    sets = read_training_tables(config, task.name, read, notes)
 
     def groups(train: ChoiceExamples) -> np.ndarray:  # Of one context; without contexts, of equal questions.
         return equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
