@@ -1,5 +1,6 @@
 """A saved model reads the columns that it was trained on where data has them, and says so where it reads others."""
 
+import collections
 import dataclasses
 import json
 import pathlib
@@ -256,6 +257,8 @@ INPUTS = [
     (("text",), {"text": "good", "label": 1}, ("good",)),
     (("a", "b"), {"a": "one", "b": "two", "text": "no"}, ("one", "two")),
     (("a", "b"), {"text": "one", "text_pair": "two"}, ("one", "two")),
+    (("a", "b"), collections.namedtuple("Row", "b a")("two", "one"), ("one", "two")),
+    (("a", "b"), collections.namedtuple("Pair", "premise hypothesis")("one", "two"), ("one", "two")),
 ]
 
 

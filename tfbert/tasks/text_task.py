@@ -271,6 +271,8 @@ class TextItems(prediction.Items[prediction.Item]):
         return super().is_one(inputs) or (is_pair and self._num_texts == 2)
 
     def item(self, value: Any, where: str) -> prediction.Item:
+        named = value._asdict() if hasattr(value, "_asdict") else {}  # As of DataFrame.itertuples.
+        value = named if self.as_trained(named, "text_column") else value
         if isinstance(value, Mapping):
             # A row of a table has more than texts.
             is_named = value.keys() <= {*_NAMES}
