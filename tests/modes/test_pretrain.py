@@ -104,6 +104,8 @@ def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path, mon
     for name, value in {"masked_lm_prob": 0.2, "whole_word_masking": False, "max_predictions_per_seq": 24}.items():
         with pytest.raises(UsageError, match=f"takes the masks that the records hold. Received: {name}={value}. Drop"):
             masks(masking="static", **{name: value})
+    (records / "manifest.json").unlink()  # As of another script, to which these options were given.
+    assert masks(masking="static", masked_lm_prob=0.2, max_predictions_per_seq=24) == (0.2, False)
     assert PretrainingConfig().with_masking().masked_lm_prob == 0.15
     for spoiled in (None, {"masked_lm_prob": "0.3", "whole_word_masking": 1}, {"masked_lm_prob": 3.0}):
         found = PretrainingConfig().with_masking(spoiled)

@@ -739,7 +739,8 @@ def as_records_are(config: Config) -> Config:
     made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
     if config.data.max_seq_length is None and made_with:
         config = config.changed({"max_seq_length": made_with["max_seq_length"]})
-    asked = config.given("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking")
+    # Records of other scripts do not say.
+    asked = config.given("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking") if made_with else {}
     held = vars(PretrainingConfig().with_masking(made_with)) | made_with
     if config.pretraining.masking == "static" and (other := {n: v for n, v in asked.items() if v != held[n]}):
         todo = "Drop it, or --masking=static."
