@@ -232,6 +232,8 @@ def test_a_file_of_names_has_one_a_line(tmp_path):
         names.write_text(content)
         with pytest.raises(UsageError, match=message):
             load_data(DataConfig(train_file=path, label_names=(str(names),)))
+    with pytest.raises(UsageError, match="valid Unicode. Received: half a surrogate pair in label_names"):
+        load_data(DataConfig(train_file=path, label_names=("joy", "\ud83d")))
 
 
 AB, STARS, WORDS = ("a", "b"), ("1", "2", "3"), ["negative", "positive"]

@@ -136,7 +136,7 @@ def given_names(config: DataConfig) -> tuple[str, ...]:
         names = read_text(pathlib.Path(where), _RULE).removeprefix("\ufeff").rstrip().split("\n")
     if not names:
         return ()
-    names = [name.strip() for name in names]
+    names = [stripped(name, where) for name in names]
     if len(names) < 2:
         rule = "There must be two labels or more"
         raise UsageError(f"{rule}. Received: {', '.join(map(repr, names))} in {where}. Name all of them.")
