@@ -665,7 +665,8 @@ def test_texts_alone_are_for_prediction(tmp_path):
     path = tree(tmp_path, new={"b.txt": "B", "a": "A"}) / "new"
     assert PredictConfig(input_file=str(path)).problems() == []
     assert open_rows(path, file_format(path)).columns == ["id", "text"]
-    assert rows_in(path, file_format(path), "id", "text") == [["a", "A"], ["b.txt", "B"]]
+    (path / "a").write_text(long := "A\0" * 3 + "A" * 99)  # Not as in UTF-16.
+    assert rows_in(path, file_format(path), "id", "text") == [["a", long], ["b.txt", "B"]]
     with pytest.raises(UsageError, match="No column looks like the label"):
         load(path)
 

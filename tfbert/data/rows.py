@@ -242,7 +242,8 @@ def open_tree(path: pathlib.Path) -> reading.OpenFile:
                 rule = "A text must be readable"
                 raise UsageError(f"{rule}. Received: {str(file)!r} ({error.strerror}). Check the directory.") from None
             row = {"id": file.relative_to(path).as_posix(), "text": text, "label": file.parent.name}
-            byte, are_zeros = reading.not_utf8(text), text.count("\0") > 1  # One alone may be a text.
+            # One may be a text's, and some of a long one.
+            byte, are_zeros = reading.not_utf8(text), max(1, len(text) // 20) < text.count("\0")
             error = reading.not_utf8_error(byte, str(file)) if byte else reading.utf16_error(str(file), 1)
             yield number, error if byte or are_zeros else [row[column] for column in wanted]
         for texts in left_out:
