@@ -214,8 +214,9 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing, bool]:
                 f"their own. Received: {fast.path}, which does not. Use another model."
             )
     config.warn_of_side()
-    names = config.get("model_input_names", list)  # Unless they say it, it is as for the class.
-    has_types = not (kind or "").startswith("DistilBert") if names is None else "token_type_ids" in names
+    names = config.get("model_input_names", list)  # Unless they say it, it is as for the class, or that of the model.
+    of = (kind or JsonObject.read(directory / "config.json").get("model_type", str) or "").lower()
+    has_types = not of.startswith("distilbert") if names is None else "token_type_ids" in names
     if fast.exists and kind in _OF_TOKENIZER_JSON:
         return tokens, found, has_types
     # transformers' class for BERT takes the casing from tokenizer_config.json, or its own defaults, and overwrites what
