@@ -230,7 +230,7 @@ def test_a_file_without_any_of_the_columns_says_what_the_model_was_trained_on(ta
     path = write("a.jsonl", [{"one": "x", "two": "y"}] * 3)
     names = " and ".join(repr(name) for name in columns["text_column"])
     for read in (evaluated, predicted):
-        with pytest.raises(UsageError, match=f"Received: .*'one', 'two'. The model was trained on {names}") as error:
+        with pytest.raises(UsageError, match=f"Received: .*'one', 'two'. Training reads {names}") as error:
             read(path)
         assert not re.search(r"Received: \w+_column=", str(error.value))
 
@@ -243,7 +243,7 @@ def test_names_of_columns_by_users_and_by_models():
     assert in_data((Recorded("a"),), ["A", "a"]) == ("a",), "the same name comes first"
     for own, asked, said in (
         (columns, "x", "text_column='x' is not in the data"),
-        (["a", "a", "text"], Recorded("a"), "'a' is in the data twice.*The model was trained on 'a'. Columns of one"),
+        (["a", "a", "text"], Recorded("a"), "'a' is in the data twice.*Training reads 'a'. Columns of one"),
     ):
         with pytest.raises(UsageError, match=said):
             find_columns(OpenFile(name="f", columns=own, read=iter), (asked,), columns=own, require_label=False)

@@ -121,7 +121,7 @@ class Finder:
 
     def __init__(self, name: str, columns: Sequence[str], *, hint: str = "", todo: str = "", **asked: Sequence[str]):
         trained = [repr(str(one)) for wanted in asked.values() for one in wanted if isinstance(one, Recorded)]
-        about = f" The model was trained on {' and '.join(trained)}." if trained else ""
+        about = f" Training reads {' and '.join(trained)}." if trained else ""
         shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
         listed = ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
         self._has, self._hint, self._todo = f"Received: {name} with columns {listed}.{about}", hint, todo
