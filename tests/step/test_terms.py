@@ -172,7 +172,7 @@ def test_one_loss_and_weight_are_those_of_all_outputs(either):
 def test_a_weight_of_a_loss_may_be_a_variable_that_changes(either):
     """As where a callback lets a second loss in by and by."""
     weight = either.keras.Variable(0.0) if either.is_keras_3 else tf.Variable(0.0)
-    terms = Terms(either.step, [either.loss(), either.loss()], [2.0, weight])
+    terms = Terms(either.step, [either.loss(), either.loss()], [tf.Variable(2), weight])
     shown = terms.metrics[0]
     for value, total in ((0.0, 2.0), (0.5, 3.5)):
         weight.assign(value)

@@ -315,7 +315,8 @@ class Total:
 
     def result(self) -> tf.Tensor:
         """float32 `[]`."""
-        return tf.add_n([c * part.result() for c, part in zip(self.means.factors, self.means.parts, strict=True)])
+        found = [(factor, part.result()) for factor, part in zip(self.means.factors, self.means.parts, strict=True)]
+        return tf.add_n([tf.cast(factor, each.dtype) * each for factor, each in found])
 
     def reset_state(self) -> None:
         """Resets the parts too."""
