@@ -212,6 +212,9 @@ def test_single_batches(either):
     assert apart(weights(model), weights(plain)) < 1e-5
     assert float(model.test_on_batch(x, y)) == pytest.approx(float(plain.test_on_batch(x, y)), abs=1e-6)
     np.testing.assert_allclose(model.predict_on_batch(x), plain.predict_on_batch(x), atol=1e-6)
+    if either.is_keras_3:
+        sparse = either.keras.Sequential([either.keras.Input([FEATURES], sparse=True), either.layers.Dense(2)])
+        assert tfbert.FineTuner(sparse).predict_on_batch(tf.sparse.from_dense(x)).shape == (11, 2)
 
 
 @SLOW

@@ -183,7 +183,7 @@ class FineTuner(Tuner, keras.Model):
         strategy, callbacks = self.distribute_strategy, given.get("callbacks")
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
-        if name == "predict_on_batch":  # Else each replica predicts all rows.
+        if name == "predict_on_batch" and strategy.num_replicas_in_sync > 1:  # Else each predicts all rows.
             given |= {"x": _shared(strategy, given["x"])}
         if name != "fit" or num_workers == 1 or isinstance(callbacks, keras.callbacks.CallbackList):
             return given
