@@ -191,6 +191,8 @@ def test_each_of_several_optimizers_gets_the_global_batchs(three):
     model = three.build(optimizer=lambda: kinds.MultiOptimizer(by_name()), compiled={"run_eagerly": True})
     model.train_on_batch(*rows(8), sample_weight=np.full(8, np.inf, np.float32))
     assert [int(each.iterations.numpy()) for each in (model.optimizer, *model.optimizer.optimizers)] == [1, 1, 1]
+    named = type("Named", (kinds.SGD,), {"optimizers": {"other": "adam"}})  # A user's own may mean anything by it.
+    three.build(optimizer=named, compiled={"run_eagerly": True}).train_on_batch(*rows(8))
 
 
 # Clipping and dropout.

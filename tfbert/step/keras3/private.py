@@ -104,7 +104,8 @@ def compiled_metrics_of(model: keras.Model) -> keras.metrics.Metric | None:
 
 def each_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
     """An optimizer and, of a `MultiOptimizer`, those that it shares variables out to."""
-    return [optimizer, *getattr(optimizer, "optimizers", ())]
+    held = keras.tree.flatten(getattr(optimizer, "optimizers", ()))  # A user's own class may mean anything by it.
+    return [optimizer, *(each for each in held if isinstance(each, keras.optimizers.Optimizer))]
 
 
 def summed_already(optimizer: keras.optimizers.Optimizer) -> AbstractContextManager[None]:
