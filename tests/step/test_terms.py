@@ -199,6 +199,11 @@ def test_outputs_of_one_layer_have_a_loss_each(either):
     assert found.history["loss"] == pytest.approx(plain.history["loss"], abs=1e-5)
     parts = {"head_loss", "head_1_loss", "head_accuracy", "head_1_accuracy"}
     assert found.history.keys() == {"loss"} | parts
+    loss, weight, metrics = (lambda: {"head": either.loss()}), None, None
+    plain, found = (
+        train(twice, ([x, x[::-1].copy()], [kind, kind]), compiled=compiled) for train in (either.plain, either.ours)
+    )
+    assert apart(found, plain) < 1e-5, "which in Keras 3 is a loss of both, and in tf_keras of the first"
     assert numbered(["a", "a", "a_1", "a"]) == ["a", "a_2", "a_1", "a_3"]
 
 
