@@ -99,11 +99,23 @@ def test_weights_of_two_labels_are_in_their_order():
     logits = map(np.float64, model.predict(TEXTS, verbose=0))
     losses = [np.log(np.exp(z).sum(1)) - z[np.arange(len(y)), y] for z, y in zip(logits, labels, strict=True)]
     for trained in (model, tfbert.FineTuner(model, gradient_accumulation_steps=2)):
-        trained.compile("sgd", run_eagerly=True)
-        for given, weights in (((one, one**2), (one, one**2)), (one, (one, one))):
+        trained.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+        lists = [one.tolist(), (one**2).tolist()], [each.tolist() for each in labels]
+        named = {f"{name}_positions": each for name, each in zip(("start", "end"), labels, strict=True)}
+        for given, weights, y in (
+            ((one, one**2), (one, one**2), labels),
+            (one, (one, one), labels),
+            (lists[0], (one, one**2), lists[1]),
+            ((one, one**2), (one, one**2), named),
+            ([one, one**2], (one, one**2), None),
+            (one, (one, one), None),
+        ):
             expected = sum((loss * weight).mean() / 2 for loss, weight in zip(losses, weights, strict=True))
-            found = trained.evaluate(TEXTS, labels, sample_weight=given, verbose=0)
-            assert found[0] == pytest.approx(expected, rel=1e-5)
+            x = TEXTS if y is not None else TEXTS | named
+            held_out = trained.fit(TEXTS, labels, validation_data=(x, y, given), verbose=0).history["val_loss"]
+            for found in (trained.evaluate(x, y, sample_weight=given, verbose=0), held_out):
+                assert found[0] == pytest.approx(expected, rel=1e-5)
+            assert trained.test_on_batch(x, y, given)[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_compile_is_given_in_lists_is_in_the_order_of_the_labels():
@@ -132,6 +144,7 @@ def test_labels_and_weights_of_one_output_may_have_its_name(kind, labels):
         score = lambda y, weight: trained.evaluate(TEXTS, y, sample_weight=weight, verbose=0)  # noqa: B023, E731
         expected = score(labels, weights)
         assert score({"labels": labels}, {"labels": weights}) == score([labels], weights) == expected
+        assert trained.evaluate(TEXTS | {"labels": labels}, sample_weight=weights, verbose=0) == expected
 
 
 PROBLEMS = {

@@ -28,7 +28,7 @@ from tfbert.model.files import CONFIGS, HUB_OPTIONS, BertConfig, load_config, re
 from tfbert.model.head import Head
 from tfbert.output.output_dir import check_login, upload
 from tfbert.private import layers_of
-from tfbert.step.keras3.data import Labelled, check_rows, plain
+from tfbert.step.keras3.data import Labelled, as_taken, check_rows, plain
 from tfbert.step.keras3.parts import PARTS
 from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
 from tfbert.step.refusals import check_keras
@@ -369,8 +369,7 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
 
     def _call_keras(self, name: str, args: tuple, given: dict[str, Any]) -> Any:
         """Calls one of Keras's methods; ValueError for rows that cannot be what they are given as."""
-        columns = ("x", "y", "sample_weight", "validation_data")
-        given |= {each: plain(given[each]) for each in columns if each in given}
+        given = as_taken(given, self)
         check_rows(given, self, self.loss)
         with one_line():
             return getattr(super(), name)(*(given.pop(each) for each in ("x", "y") if each in given), *args, **given)

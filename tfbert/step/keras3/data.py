@@ -155,7 +155,7 @@ class Labelled:
     def named(self, given: Any) -> Any:
         """What is in the order of labels, or by their names, by those of outputs; the one of one label. transformers'
         `hf_compute_loss` has `start_position`."""
-        if isinstance(given, (list, tuple)) and len(given) == len(self.LABELS):
+        if isinstance(given, (list, tuple)) and len(given) == len(self.LABELS) > 0:
             given = dict(zip(self.LABELS, given, strict=True))
         if not isinstance(given, Mapping):
             return given
@@ -199,6 +199,25 @@ def plain(data: Any) -> Any:
         _is_number(each) and not getattr(each, "ndim", 0) for each in keras.tree.flatten(data)
     )
     return as_array(data, "data") if is_of_numbers else data
+
+
+def as_taken(given: dict[str, Any], model: Labelled) -> dict[str, Any]:
+    """Arguments of a method such as `fit`, and those of its validation, as Keras 3 takes them.
+
+    Keras drops the weights of labels that are among the inputs, and asks for weights in the labels' own structure.
+    """
+    names, found = ("x", "y", "sample_weight"), dict(given)
+    for name in [each for each in names if each in given]:
+        values, count = given[name], len(model.LABELS)
+        if name != "x" and isinstance(values, list) and len(values) == count > 1 and isinstance(values[0], list):
+            values = tuple(values)  # One for each of several outputs.
+        found[name] = plain(values)
+    if found.get("sample_weight") is not None:
+        found["x"], found["y"] = model.separated(found.get("x"), found.get("y"))
+        found["sample_weight"] = model.named(found["sample_weight"])
+    if isinstance(columns := given.get("validation_data"), tuple) and len(columns) <= len(names):
+        found["validation_data"] = tuple(as_taken(dict(zip(names, columns, strict=False)), model).values())
+    return found
 
 
 def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> None:

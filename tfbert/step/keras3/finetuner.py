@@ -18,7 +18,7 @@ from tfbert.private import layers_of, metrics_within
 from tfbert.step import gradients
 from tfbert.step.core import check_data, no_labels
 from tfbert.step.keras3 import data, private
-from tfbert.step.keras3.data import Labelled, check_rows, plain
+from tfbert.step.keras3.data import Labelled, as_taken, check_rows
 from tfbert.step.keras3.parts import PARTS
 from tfbert.step.refusals import has_own_loss
 from tfbert.step.tuner import Tuner
@@ -171,8 +171,7 @@ class FineTuner(Tuner, keras.Model):
 
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
         if data.preprocessing_of(self.model) is None:
-            columns = ("x", "y", "sample_weight", "validation_data")
-            given |= {each: plain(given[each]) for each in columns if each in given}
+            given = as_taken(given, self._labelled)
         # Inputs and labels of a model behind `forward` are of that function.
         check_rows(given, self.model if self._forward is None else None, getattr(self, "loss", None))
         return given
