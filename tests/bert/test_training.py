@@ -143,6 +143,11 @@ def test_labels_and_weights_of_one_output_may_have_its_name(kind, labels):
         trained.compile("sgd", run_eagerly=True)
         score = lambda y, weight: trained.evaluate(TEXTS, y, sample_weight=weight, verbose=0)  # noqa: B023, E731
         expected = score(labels, weights)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        for weight in ([2], [keras.Variable(2.0)], {"logits": 2}) if kind == "SequenceClassification" else ():
+            trained.compile("sgd", [loss], loss_weights=weight, run_eagerly=True)
+            assert score(labels, weights) == pytest.approx(2 * expected, rel=1e-6)
+        trained.compile("sgd", run_eagerly=True)
         assert score({"labels": labels}, {"labels": weights}) == score([labels], weights) == expected
         assert trained.evaluate(TEXTS | {"labels": labels}, sample_weight=weights, verbose=0) == expected
 

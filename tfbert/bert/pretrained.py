@@ -336,7 +336,8 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
         options["weighted_metrics"] = self.named_metrics(options.get("weighted_metrics"))
         options["jit_compile"] = options.get("jit_compile") is True
         # Keras takes lists in the order of the outputs' names, not of the outputs.
-        super().compile(optimizer, *map(self.named, (loss, loss_weights)), self.named_metrics(metrics), **options)
+        loss, loss_weights = self.named(loss), self.named_weights(loss_weights)
+        super().compile(optimizer, loss, loss_weights, self.named_metrics(metrics), **options)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""

@@ -64,6 +64,12 @@ class Labelled:
             return next(iter(losses.values())), None
         return losses, dict.fromkeys(losses, self.LOSS_WEIGHT)
 
+    def named_weights(self, loss_weights: Any) -> Any:
+        """Weights of losses as `compile` takes them: that of one output in a list, where it need not be a float."""
+        weights = self.named(loss_weights)
+        is_one = len(self.LABELS) == 1 and weights is not None and not isinstance(weights, (Mapping, list, tuple))
+        return [weights] if is_one else weights
+
     def named_metrics(self, metrics: Any) -> Any:
         """Metrics as `compile` takes them: of several outputs, a list of another length is one for each of these."""
         names = list(self.LABELS.values())

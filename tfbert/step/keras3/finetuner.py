@@ -65,7 +65,7 @@ class FineTuner(Tuner, keras.Model):
         labels.check_loss(given["loss"])
         if labels.is_own_loss(given["loss"]) and labels.own_losses() and not has_own_loss(self.model, PARTS):
             given["loss"], given["loss_weights"] = labels.compiled_losses()
-        given |= {each: labels.named(given[each]) for each in ("loss", "loss_weights") if each in given}
+        given |= {"loss": labels.named(given["loss"]), "loss_weights": labels.named_weights(given.get("loss_weights"))}
         given |= {each: labels.named_metrics(given.get(each)) for each in ("metrics", "weighted_metrics")}
         super().compile(**given)
         self._terms.usable = self._labelled.usable
