@@ -132,6 +132,8 @@ def test_what_compile_is_given_in_lists_is_in_the_order_of_the_labels():
         trained.compile("sgd", [loss, loss], [1.0, 0.1], run_eagerly=True, **metrics)
         found = trained.evaluate(TEXTS, labels, verbose=0, return_dict=True)
         assert found["loss"] == pytest.approx(one + 0.1 * other, rel=1e-5)
+        trained.compile("sgd", loss_weights=[1.0, 0.1], run_eagerly=True)  # Of the model's own losses.
+        assert trained.evaluate(TEXTS, labels, verbose=0)[0] == pytest.approx(found["loss"], rel=1e-6)
         measured = {"start_logits_accuracy", "end_logits_two", "start_logits_three", "end_logits_three"}
         assert found.keys() == {"loss", "start_logits_loss", "end_logits_loss"} | measured
 

@@ -332,7 +332,7 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
                 check_keras(argument, each, PARTS)
         self.check_loss(loss)
         if self.is_own_loss(loss):
-            loss, loss_weights = self.compiled_losses()
+            loss, loss_weights = self.compiled_losses(loss_weights)
         options["weighted_metrics"] = self.named_metrics(options.get("weighted_metrics"))
         options["jit_compile"] = options.get("jit_compile") is True
         # Keras takes lists in the order of the outputs' names, not of the outputs.

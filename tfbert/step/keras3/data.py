@@ -54,15 +54,15 @@ class Labelled:
             if not self.is_own_loss(each) and takes_probabilities(each, keras.losses.get):
                 raise loss_of_probabilities(each, f"those of {type(self).__name__}", "Leave out the loss, or pass")
 
-    def compiled_losses(self) -> tuple[Any, Any]:
-        """The model's own losses and their weights, as `compile` takes them."""
+    def compiled_losses(self, loss_weights: Any = None) -> tuple[Any, Any]:
+        """The model's own losses and their weights, where `compile` is given none, as it takes them."""
         losses = self.own_losses()
         if not losses:
             todo = "Put layers on top and pass their loss, or take the class of a task."
             raise ValueError(f"{type(self).__name__} has no loss of its own. Received: compile without a loss. {todo}")
         if len(losses) == 1:
-            return next(iter(losses.values())), None
-        return losses, dict.fromkeys(losses, self.LOSS_WEIGHT)
+            return next(iter(losses.values())), loss_weights
+        return losses, dict.fromkeys(losses, self.LOSS_WEIGHT) if loss_weights is None else loss_weights
 
     def named_weights(self, loss_weights: Any) -> Any:
         """Weights of losses as `compile` takes them: that of one output in a list, where it need not be a float."""

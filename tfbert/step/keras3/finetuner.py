@@ -64,7 +64,7 @@ class FineTuner(Tuner, keras.Model):
         given, labels = {"loss": None} | self._arguments_of("compile", args, kwargs), self._labelled
         labels.check_loss(given["loss"])
         if labels.is_own_loss(given["loss"]) and labels.own_losses() and not has_own_loss(self.model, PARTS):
-            given["loss"], given["loss_weights"] = labels.compiled_losses()
+            given["loss"], given["loss_weights"] = labels.compiled_losses(given.get("loss_weights"))
         given |= {"loss": labels.named(given["loss"]), "loss_weights": labels.named_weights(given.get("loss_weights"))}
         given |= {each: labels.named_metrics(given.get(each)) for each in ("metrics", "weighted_metrics")}
         super().compile(**given)
