@@ -1,6 +1,7 @@
 """Rows that Keras 3 would take for others, or answer in many lines; KerasHub's tasks, which take texts; rows that are
 given as arrays."""
 
+import types
 import warnings
 
 import keras
@@ -13,6 +14,7 @@ from tests.support.either_keras import Either, apart, rows, weights
 from tests.support.keras_hub import with_preprocessor
 from tests.support.refusals import refused
 from tfbert.step.keras3.data import as_read, check_rows
+from tfbert.step.keras3.finetuner import _shared
 
 LABELS = [0, 1, 2, 1]
 THREE = Either("keras")
@@ -212,6 +214,16 @@ def test_rows_given_as_arrays_are_in_the_same_order_on_all_workers():
     assert orders[0] == orders[1] and orders[0][0] != orders[0][1]
     assert all(sorted(order) == list(range(20)) for order in orders[0])
     assert given.keys() == {"x", "shuffle"} and not given["shuffle"]
+
+
+def test_rows_to_predict_are_shared_out_as_keras_joins_results():
+    """Of two workers with two devices each: their first ones', then their second ones'."""
+    of_replica = lambda number: types.SimpleNamespace(replica_id_in_sync_group=number)  # noqa: E731
+    strategy = types.SimpleNamespace(num_replicas_in_sync=4, extended=types.SimpleNamespace(worker_devices="01"))
+    strategy.experimental_distribute_values_from_function = lambda share: [share(of_replica(i)) for i in range(4)]
+    of_each = _shared(strategy, np.arange(11), for_results=True)
+    assert tf.concat([*of_each[0::2], *of_each[1::2]], 0).numpy().tolist() == list(range(11))
+    assert tf.concat(_shared(strategy, np.arange(11)), 0).numpy().tolist() == list(range(11))
 
 
 @pytest.mark.parametrize(

@@ -24,19 +24,27 @@ from tfbert.step.refusals import has_own_loss
 from tfbert.step.tuner import Tuner
 
 
-def _shared(strategy: tf.distribute.Strategy, batch: Any) -> Any:
-    """A batch given at once, as the share of each replica: rows one after the other, perhaps none for the last."""
+def _shared(strategy: tf.distribute.Strategy, batch: Any, for_results: bool = False) -> Any:
+    """A batch given at once, as the share of each replica: rows one after the other, perhaps none for the last.
+
+    Of results Keras puts those of the first replica of each worker before those of the second ones: so are their rows.
+    """
     batch = keras.tree.map_structure(lambda each: None if each is None else tf.convert_to_tensor(each), batch)
     count = strategy.num_replicas_in_sync
     if count == 1:
         return batch
+    of_worker = len(strategy.extended.worker_devices)
 
     def share(context: tf.distribute.experimental.ValueContext) -> Any:
+        number = context.replica_id_in_sync_group
+        if for_results:
+            number = number % of_worker * (count // of_worker) + number // of_worker
+
         def rows(tensor: tf.Tensor | None) -> tf.Tensor | None:
             if tensor is None:
                 return None
             size = -(-tensor.shape[0] // count)
-            return tensor[context.replica_id_in_sync_group * size :][:size]
+            return tensor[number * size :][:size]
 
         return keras.tree.map_structure(rows, batch)
 
@@ -183,7 +191,7 @@ class FineTuner(Tuner, keras.Model):
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
         if name == "predict_on_batch" and strategy.num_replicas_in_sync > 1:  # Else each predicts all rows.
-            given |= {"x": _shared(strategy, given["x"])}
+            given |= {"x": _shared(strategy, given["x"], for_results=True)}
         if name != "fit" or num_workers == 1 or isinstance(callbacks, keras.callbacks.CallbackList):
             return given
         callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
