@@ -72,7 +72,7 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 679,
+    "batches": 680,
     "bert": 939,
     "commandline": 391,
     "config": 1537,
@@ -86,9 +86,9 @@ MOST_LINES = {
     "output": 634,
     "python": 274,
     "report": 896,
-    "step": 2626,
-    "tasks": 5289,
-    "tokens": 1021,
+    "step": 2651,
+    "tasks": 5296,
+    "tokens": 1022,
     "train": 1396,
 }
 
