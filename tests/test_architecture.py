@@ -86,7 +86,7 @@ MOST_LINES = {
     "output": 634,
     "python": 274,
     "report": 896,
-    "step": 2651,
+    "step": 2653,
     "tasks": 5296,
     "tokens": 1022,
     "train": 1396,

@@ -76,11 +76,12 @@ class Tuner(Step):
         refusals.check_compile(given, self.model, self._parts, self.distribute_strategy)
         # Names of a functional model's outputs, by its dictionary or its layers.
         outputs = self._parts.outputs_of(self.model)
-        names = sorted(outputs) if isinstance(outputs, Mapping) else getattr(self.model, "output_names", None)
-        names, of_keras = numbered(names) if names and self._forward is None else None, names
-        for each in ("loss", "loss_weights") if names and names != of_keras else ():  # Several outputs have one name.
-            if isinstance(by_name := given.get(each), Mapping) and set(by_name) <= set(of_keras):
-                given[each] = [by_name.get(name) for name in of_keras]
+        of_keras = sorted(outputs) if isinstance(outputs, Mapping) else getattr(self.model, "output_names", None)
+        names = numbered(of_keras) if of_keras and self._forward is None else None
+        if names and names != of_keras:  # Several outputs have one name.
+            for each in ("loss", "loss_weights"):
+                if isinstance(by_name := given.get(each), Mapping) and set(by_name) <= set(of_keras):
+                    given[each] = [by_name.get(name) for name in of_keras]
         if names and len(names) > 1:
             self._untracked("output_names", names)  # Keras names metrics by them.
         with self.distribute_strategy.scope():

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -108,21 +108,22 @@ def each_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Opti
     return [optimizer, *(each for each in held if isinstance(each, keras.optimizers.Optimizer))]
 
 
-def summed_already(optimizer: keras.optimizers.Optimizer) -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def summed_already(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
     """While active, `apply` takes gradients as they are: neither summed over replicas nor divided by a loss scale.
 
     Moving averages that overwrite the weights do so on each replica by itself: Keras's own way cannot be taken there.
     """
-    stack = contextlib.ExitStack()
-    for each in each_of(optimizer):
-        changed = replaced(
-            vars(each),
-            loss_scale_factor=None,
-            _all_reduce_sum_gradients=lambda grads_and_vars: grads_and_vars,
-            _overwrite_model_variables_with_average_value=functools.partial(_overwrite, each),
-        )
-        stack.enter_context(changed)
-    return stack
+    with contextlib.ExitStack() as stack:
+        for each in each_of(optimizer):
+            changed = replaced(
+                vars(each),
+                loss_scale_factor=None,
+                _all_reduce_sum_gradients=lambda grads_and_vars: grads_and_vars,
+                _overwrite_model_variables_with_average_value=functools.partial(_overwrite, each),
+            )
+            stack.enter_context(changed)
+        yield
 
 
 def _overwrite(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
